@@ -356,6 +356,7 @@ class TPUEstimator(StockTPUEstimator):
     ) -> Any:
         graph = self.watched(ModeKeys.TRAIN)
         estimator_spec, hooks = graph.training(estimator_spec, worker_hooks, hooks)
+        estimator_spec, hooks = self.backend.host.of_training(estimator_spec, hooks)
         return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
 
     def _train_with_hooks(self, *args: Any, **kwargs: Any) -> Any:

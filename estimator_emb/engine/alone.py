@@ -27,6 +27,10 @@ class Alone:
         """Returns a `RunConfig`. Only the chief writes and logs."""
         return config
 
+    def of_training(self, spec: Any, hooks: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """Returns a training's spec and hooks. Only the chief saves, summarizes and logs."""
+        return spec, hooks
+
     def training(self, model_dir: str) -> contextlib.AbstractContextManager[Any]:
         """Surrounds a training. All hosts leave it together, and if a host fails, all fail."""
         return contextlib.nullcontext()

@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -16,14 +16,6 @@ from estimator_emb.reporting.text_columns import counted
 
 _PATIENCE = 1.0
 """Seconds of waiting that are not logged."""
-_train = tf.compat.v1.train
-_OF_CHIEF = (
-    _train.CheckpointSaverHook,
-    _train.LoggingTensorHook,
-    _train.ProfilerHook,
-    _train.StepCounterHook,
-    _train.SummarySaverHook,
-)
 
 
 @contextlib.contextmanager
@@ -65,19 +57,6 @@ def stoppable(call: Call) -> contextlib.AbstractContextManager[Any]:
     if call.method == "train":
         return stopping.at_end_of_step(call.model_dir, call.is_chief, alone=call.hosts == 1)
     return stopping.at_once()
-
-
-def of_chief(call: Call, spec: Any, hooks: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
-    """Returns a training's spec and hooks. Only the chief of several hosts saves and logs."""
-    if call.runs is not Runs.PJRT or call.host == 0:
-        return spec, hooks
-    names = ("training_hooks", "training_chief_hooks")
-    spec = spec._replace(**{name: tuple(_kept(getattr(spec, name))) for name in names})
-    return spec, _kept(hooks)
-
-
-def _kept(hooks: Sequence[Any]) -> list[Any]:
-    return [one for one in hooks if not isinstance(one, _OF_CHIEF)]
 
 
 class _PlaceLog(tf.compat.v1.train.SessionRunHook):

@@ -154,7 +154,6 @@ class WatchedGraph(Facts):
         """Returns a training's spec and hooks, just before its session."""
         spec = saving.with_saver(self, spec)
         spec = steps.reads_first_in_training(self, spec, worker_hooks, hooks)
-        spec, hooks = process.of_chief(self.call, spec, hooks)
         of_program = [*spec.training_hooks, *spec.training_chief_hooks]
         saving.take_turns(self, [*worker_hooks, *hooks, *of_program])
         return spec, hooks

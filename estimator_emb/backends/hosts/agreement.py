@@ -21,6 +21,16 @@ from estimator_emb.guards import numbers, stopping
 from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
 
+_train = tf.compat.v1.train
+_OF_CHIEF = (
+    _train.CheckpointSaverHook,
+    _train.LoggingTensorHook,
+    _train.ProfilerHook,
+    _train.StepCounterHook,
+    _train.SummarySaverHook,
+)
+"""Hooks of a program that only the chief runs."""
+
 
 class State(enum.IntEnum):
     """A host's next action. The last four are the chief's. After them, other hosts keep waiting."""
@@ -70,6 +80,13 @@ class Agreement(Alone):
             save_summary_steps=None,
             log_step_count_steps=None,
         )
+
+    def of_training(self, spec: Any, hooks: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        if self.is_chief:
+            return spec, hooks
+        names = ("training_hooks", "training_chief_hooks")
+        spec = spec._replace(**{name: tuple(_kept(getattr(spec, name))) for name in names})
+        return spec, _kept(hooks)
 
     @contextlib.contextmanager
     def training(self, model_dir: str) -> Iterator[None]:
@@ -327,6 +344,10 @@ class _PartOfHost:
 def _path_of(path: bytes, host: int) -> bytes:
     """Returns the path of a host's part, in TensorFlow's folder for the parts of a save."""
     return path + b"_temp/host_%d" % host
+
+
+def _kept(hooks: Sequence[Any]) -> list[Any]:
+    return [one for one in hooks if not isinstance(one, _OF_CHIEF)]
 
 
 def _packed(result: Any) -> bytes:
