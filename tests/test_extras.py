@@ -17,7 +17,7 @@ except ImportError:  # Python 3.10 has no tomllib.
 ROOT = pathlib.Path(__file__).parents[1]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["estimator_emb"]["extras"]
 NAMES = {
-    "native", "devices", "hosts", "check", "compare", "migrate", "formats", "launcher"
+    "native", "devices", "hosts", "check", "compare", "migrate", "tf1", "formats", "launcher"
 }  # fmt: skip
 PROGRAM = ROOT / "tests" / "data" / "smoke.py"
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from estimator_emb import estimator, optimizers
 from estimator_emb.backends.cluster import training
-from estimator_emb.catalog import environment, legacy, moved
+from estimator_emb.catalog import environment, extras, legacy, moved
 from estimator_emb.compat import async_checkpoint
 from estimator_emb.compat.internals.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.legacy import (
@@ -119,9 +119,7 @@ def install(tf_v1: bool = False, contrib: str | None = None) -> None:
     if _installed is None:
         _install()
     if tf_v1:
-        importlib.import_module("estimator_emb.legacy.tf_v1").bind(
-            contrib or environment.CONTRIB.value()
-        )
+        extras.load("tf1", "legacy.tf_v1").bind(contrib or environment.CONTRIB.value())
 
 
 def _install() -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from estimator_emb.catalog import extras
 from estimator_emb.compat.internals.estimators import (
     Estimator,
     LocalRunConfig,
     step_of_latest_checkpoint,
 )
 from estimator_emb.compat.internals.patches import LASTING
-from estimator_emb.legacy import install, tf_v1
+from estimator_emb.legacy import install
 from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.text_columns import escaped
@@ -92,9 +93,12 @@ def show_failure(error: Exception, bound_tf_v1: bool) -> None:
     """Prints a program's exception as Python would, followed by advice."""
     frames = _frames_of_program(error.__traceback__)
     sys.excepthook(type(error), error.with_traceback(frames), frames)
-    advice = None if bound_tf_v1 else tf_v1.advice_about_name(error)
-    if advice:
-        print(f"estimator-emb: {advice}", file=sys.stderr)
+    if bound_tf_v1:
+        return
+    with contextlib.suppress(extras.MissingExtra):
+        advice = extras.load("tf1", "legacy.tf_v1").advice_about_name(error)
+        if advice:
+            print(f"estimator-emb: {advice}", file=sys.stderr)
 
 
 @contextlib.contextmanager
