@@ -10,6 +10,7 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import removed_aliases

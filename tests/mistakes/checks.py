@@ -38,10 +38,6 @@ def normalized(x):
     return v1.layers.batch_normalization(x, training=True)
 
 
-def frozen(x):
-    return keras.layers.Dense(1, trainable=False)(x)
-
-
 def dequeued(x):
     return x * gen_tpu_ops.infeed_dequeue(tf.float32, [])
 
@@ -111,12 +107,6 @@ logits = lambda program, features: with_layer(program, features, keras.layers.Dr
 [given_weights train cpu]
 logits = lambda program, features: with_layer(program, features, set_weights)
     that no training gets: Keras sets them in a session of its own
-[noted_layers train cpu]
-logits = lambda program, features: with_layer(program, features, frozen)
-    trainable=False does not keep Keras layers
-[frozen_layers train cpu]
-logits = lambda program, features: with_layer(program, features, frozen)
-    trainable=False does not keep Keras layers
 [reached_steps train cpu]
 run = lambda program, action: [Program.run(program, action) for _ in range(2)]
     so max_steps=… is reached: nothing was trained.
