@@ -545,5 +545,5 @@ def test_imports_of_a_package_are_kept():
     ],
 )
 def test_dropout_that_keeps_its_argument_is_reported(program, count):
-    said = [one.text for one in left(rewrite(program)) if "nn.dropout" in one.text]
+    said = [one.text for one in rewrite(program).findings if "nn.dropout" in one.text]
     assert len(said) == count and all("rate=1 - keep_prob" in text for text in said)

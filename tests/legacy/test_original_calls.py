@@ -91,7 +91,7 @@ def test_calls_give_the_results_of_tensorflow_1_15(tmp_path):
 @originals.needs_python
 def test_tensorflow_1_15_writes_the_expected_results():
     command = [originals.PYTHON, processes.ROOT / "tests" / "legacy" / "contrib_calls.py"]
-    environment = processes.users_environment(PYTHONPATH=None)
+    environment = processes.users_environment(PYTHONPATH=None, TF2_BEHAVIOR=None)
     done = processes.ended(command, 0, None, processes.HANGS, environment)
     expected = json.loads((DATA / "contrib_calls.json").read_text())
     actual = json.loads(done.stdout)
@@ -106,7 +106,7 @@ def test_tensorflow_1_15_writes_the_expected_results():
 def test_programs_train_as_in_tensorflow_1_15(tmp_path):
     """The first ten losses from a checkpoint that TensorFlow 1.15.5 has written."""
     program = processes.ROOT / "tests" / "legacy" / "contrib_programs.py"
-    environment = processes.users_environment(PYTHONPATH=None)
+    environment = processes.users_environment(PYTHONPATH=None, TF2_BEHAVIOR=None)
     command = [originals.PYTHON, program, tmp_path, "write"]
     written = processes.ended(command, 0, None, processes.HANGS, environment)
     for folder in tmp_path.glob("*-model"):

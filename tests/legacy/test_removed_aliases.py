@@ -122,7 +122,7 @@ def test_a_numpy_with_the_name_gives_the_same_result(name):
 
 
 def test_existing_names_are_unchanged(supplied):
-    changed = ("fromstring", "quantile", "percentile", "nanquantile", "nanpercentile")
+    changed = ("sum", "fromstring", "quantile", "percentile", "nanquantile", "nanpercentile")
     for owner, before in zip(OWNERS, supplied, strict=True):
         for name, value in before.items():
             if owner is np and name in changed:
