@@ -311,7 +311,7 @@ class TPUEstimator(StockTPUEstimator):
             )
 
     def _watch(self, method: str, **given: Any) -> Watch:
-        return Watch.of(self._base_call(), method, **given)
+        return Watch.begun(self._base_call(), method, **given)
 
     def _base_call(self) -> Call:
         """Returns the `Call` fields that all calls of this estimator share."""
@@ -356,7 +356,7 @@ class TPUEstimator(StockTPUEstimator):
     ) -> Any:
         graph = self.watched(ModeKeys.TRAIN)
         estimator_spec, hooks = graph.training(estimator_spec, worker_hooks, hooks)
-        estimator_spec, hooks = self.backend.host.of_training(estimator_spec, hooks)
+        estimator_spec, hooks = self.backend.host.without_chief_hooks(estimator_spec, hooks)
         return self._train_with_hooks(estimator_spec, worker_hooks, hooks, *args, **kwargs)
 
     def _train_with_hooks(self, *args: Any, **kwargs: Any) -> Any:

@@ -27,7 +27,7 @@ class Alone:
         """Returns a `RunConfig`. Only the chief writes and logs."""
         return config
 
-    def of_training(self, spec: Any, hooks: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    def without_chief_hooks(self, spec: Any, hooks: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         """Returns a training's spec and hooks. Only the chief saves, summarizes and logs."""
         return spec, hooks
 

@@ -48,7 +48,7 @@ class GraphOps:
                 self._by_type.setdefault(op.type, []).append(op)
         return self._by_type
 
-    def of(self, *types: str) -> list[tf.Operation]:
+    def typed(self, *types: str) -> list[tf.Operation]:
         """Returns the ops of these types, in graph order."""
         found = self.by_type()
         return sorted((op for kind in types for op in found.get(kind, ())), key=lambda op: op._id)
@@ -73,7 +73,7 @@ class GraphOps:
             self._leading[roots] = structure.leading_to(roots, self.before)
         return self._leading[roots]
 
-    def of_training(self, spec: Any) -> structure.Ops | None:
+    def run_in_training(self, spec: Any) -> structure.Ops | None:
         """Returns the ops that a training's session runs besides initializers.
 
         Returns None if they are unknown: a hook or listener of the program may run any op. `spec`

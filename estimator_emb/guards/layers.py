@@ -28,7 +28,7 @@ def learning_phase(facts: Facts, spec: Any) -> None:
     Dropout does nothing, and BatchNormalization uses its moving averages. A model without trained
     variables before the layer is a feature extractor, whose layers should not train.
     """
-    phases = [op for op in facts.ops.of("PlaceholderWithDefault") if _PHASE.fullmatch(op.name)]
+    phases = [op for op in facts.ops.typed("PlaceholderWithDefault") if _PHASE.fullmatch(op.name)]
     if not phases or getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
         return
     found = next(_following(phases, facts, facts.ops.leading_to(spec.train_op)), None)
@@ -64,7 +64,7 @@ def _following(phases: Sequence[tf.Operation], facts: Facts, run: Any) -> Iterat
 @on(Event.MODEL_RETURNED, when=_trains)
 def given_weights(facts: Facts, spec: Any) -> None:
     """Rejects weights that Keras sets in its own session, because a training never sees them."""
-    given = [op for op in facts.ops.of(*accesses.PLAIN) if _is_given(op)]
+    given = [op for op in facts.ops.typed(*accesses.PLAIN) if _is_given(op)]
     if given:
         names = some_of(list(dict.fromkeys(op.inputs[0].op.name for op in given)))
         raise ValueError(

@@ -133,7 +133,7 @@ def unrun_updates(facts: Facts, spec: Any) -> None:
     """
     if getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
         return
-    run = facts.ops.of_training(spec)
+    run = facts.ops.run_in_training(spec)
     if run is None:
         return
     scaffold = getattr(spec, "scaffold", None)
@@ -210,7 +210,7 @@ def _remedy(update: tf.Operation) -> str:
 @on(Event.MODEL_RETURNED, when=lambda call: call.in_graph and not call.exporting)
 def unshown_calls(facts: Facts, spec: Any) -> None:
     """Warns about calls without effect: TensorFlow 2 summaries, tf.print, assertions."""
-    summaries = [op for op in facts.ops.of("Const") if _UNWRITTEN.fullmatch(op.name)]
+    summaries = [op for op in facts.ops.typed("Const") if _UNWRITTEN.fullmatch(op.name)]
     if summaries:
         _say_unshown(
             "A tf.summary of TensorFlow 2 writes nothing in a model_fn, which has no writer: "
@@ -219,14 +219,14 @@ def unshown_calls(facts: Facts, spec: Any) -> None:
             facts.call,
         )
     found = {
-        "tf.print prints nothing": facts.ops.of("PrintV2"),
+        "tf.print prints nothing": facts.ops.typed("PrintV2"),
         "An assertion checks nothing": [
-            op for op in facts.ops.of("Assert", *_GUARDS) if _asserts(op)
+            op for op in facts.ops.typed("Assert", *_GUARDS) if _asserts(op)
         ],
     }
     if not any(found.values()) or not facts.call.training or spec.train_op is None:
         return
-    run = facts.ops.of_training(spec)
+    run = facts.ops.run_in_training(spec)
     for what, of_kind in found.items():
         unrun = [op for op in of_kind if run is not None and op not in run]
         if unrun:
@@ -275,7 +275,7 @@ def global_step(facts: Facts, spec: Any) -> Iterable[Any]:
         raised = _sum(of_step)
         if raised > 1:
             _say(raised, of_step, call.model_dir)
-        if not of_step and (run_too := facts.ops.of_training(spec)) is not None:
+        if not of_step and (run_too := facts.ops.run_in_training(spec)) is not None:
             counters = [op for op in counters if op in run_too]
     if not counters:
         _warn_of_no_step(map(type, hooks))

@@ -58,7 +58,7 @@ class Watch:
         self.call = call
 
     @classmethod
-    def of(cls, base: Call, method: str, **given: Any) -> "Watch":
+    def begun(cls, base: Call, method: str, **given: Any) -> "Watch":
         """Returns the watch of a call of `method`. The arguments are those of `call.made`."""
         return cls(made(base, method, **given))
 

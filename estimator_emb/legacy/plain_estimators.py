@@ -132,7 +132,7 @@ def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> It
 
 
 def _watch(estimator: Any, method: str, **given: Any) -> Watch:
-    return Watch.of(_base_call(estimator), method, **given)
+    return Watch.begun(_base_call(estimator), method, **given)
 
 
 def _call_input_fn(original: Any, self: Any, mode: str, **given: Any) -> Any:

@@ -81,7 +81,7 @@ class Agreement(Alone):
             log_step_count_steps=None,
         )
 
-    def of_training(self, spec: Any, hooks: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    def without_chief_hooks(self, spec: Any, hooks: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
         if self.is_chief:
             return spec, hooks
         names = ("training_hooks", "training_chief_hooks")
