@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from estimator_emb.catalog import extras
 from estimator_emb.embedding.configs import FeatureConfig, QuantizationConfig, TableConfig
-from estimator_emb.embedding.sparse_core import sparse_core_config
-from estimator_emb.embedding.specs import Loss, SpecTranslation, to_tensorflow
 from estimator_emb.embedding.translation import (
     from_legacy,
     from_spec,
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
         checkpoint_from_tensorflow,
         checkpoint_to_tensorflow,
     )
+    from estimator_emb.embedding.sparse_core import sparse_core_config
+    from estimator_emb.embedding.specs import Loss, SpecTranslation, to_tensorflow
 
 __all__ = [
     "Adagrad",
@@ -51,9 +51,19 @@ __all__ = [
     "to_legacy",
     "to_tensorflow",
 ]
+_OF_FORMATS = {
+    "Loss": "specs",
+    "Moved": "checkpoints",
+    "SpecTranslation": "specs",
+    "checkpoint_from_tensorflow": "checkpoints",
+    "checkpoint_to_tensorflow": "checkpoints",
+    "sparse_core_config": "sparse_core",
+    "to_tensorflow": "specs",
+}
+"""Public name -> its module in the extra 'formats'."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in ("Moved", "checkpoint_from_tensorflow", "checkpoint_to_tensorflow"):
+    if name not in _OF_FORMATS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(extras.load("formats", "embedding.checkpoints"), name)
+    return getattr(extras.load("formats", f"embedding.{_OF_FORMATS[name]}"), name)
