@@ -86,11 +86,11 @@ def custom(path, writes):
         net = layers.stack(
             net, layers.fully_connected, [4, 3], weights_regularizer=layers.l2_regularizer(0.01)
         )
-        logits = layers.fully_connected(layers.layer_norm(net), 2, activation_fn=None)
+        logits = layers.fully_connected(net, 2, activation_fn=None)
         loss = tf.losses.sparse_softmax_cross_entropy(labels[:, 0], logits)
         loss += tf.losses.get_regularization_loss()
         train_op = layers.optimize_loss(
-            loss, tf.train.get_global_step(), 0.1, "Adam", clip_gradients=1.0,
+            loss, tf.train.get_global_step(), 0.1, "SGD", clip_gradients=1.0,
             summaries=["gradient_norm"],
         )  # fmt: skip
         metrics = {"a": tf.contrib.metrics.streaming_accuracy(tf.argmax(logits, 1), labels[:, 0])}
@@ -166,9 +166,11 @@ def pruned(path, writes):
         "sparsity_function_begin_step=0,sparsity_function_end_step=8"
     )
     pruning = model_pruning.Pruning(hparams, global_step=step)
-    train_op = tf.train.GradientDescentOptimizer(0.2).minimize(loss, global_step=step)
+    train_op = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
     with tf.control_dependencies([train_op]):
         update = pruning.conditional_mask_update_op()
+    with tf.control_dependencies([update]):  # The update reads the step before.
+        update = step.assign_add(1).op
     return in_session(path, writes, loss, update, model_pruning.get_weight_sparsity())
 
 
