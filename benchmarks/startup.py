@@ -1,6 +1,7 @@
 """Measures how long a training takes to begin, for several numbers of tables.
 
     python benchmarks/startup.py [--tables 100 1000] [--ids dense] [--before=CHECKOUT] [--rounds=3]
+    python benchmarks/startup.py --layers 40 200 [--rounds=3]
 
 It measures CPU time, user and system, from a call to the end of its first step, in small batches.
 Programs have their default settings: summaries, checkpoints, and the graph as text. `--before` also
@@ -13,12 +14,20 @@ trains with another checkout of this package, in turns.
   x first    ms divided by ms of the first number of tables
   ops        ops in the graph per table
   x before   ms divided by ms of the other checkout
+
+With `--layers`, it trains a plain Estimator of so many dense layers, with and without the checks of
+`estimator_emb.guards`, in turns.
+
+  ms         CPU milliseconds of a call's start, as the median over the rounds
+  ops        ops in the graph
+  x without  ms divided by ms without the checks
 """
 
 import argparse
 import json
 import statistics
 import time
+from typing import Any
 
 from workload import apart, positive
 
@@ -74,15 +83,7 @@ def measure(kind: str, tables: int) -> dict[str, float]:
 
     figures: dict[str, float] = {}
 
-    class Clock(tf.compat.v1.train.SessionRunHook):
-        def __init__(self, call):
-            self.call, self.begun = call, time.process_time()
-
-        def after_run(self, run_context, run_values):
-            ops = len(run_context.session.graph.get_operations())
-            figures[f"{self.call} ms"] = (time.process_time() - self.begun) / tables * 1e3
-            figures[f"{self.call} ops"] = ops / tables
-
+    clock = _clock(figures, tables)
     emulated = kind == "emulated"
     of_tpu = {"device": "host", "num_shards": CORES, "iterations_per_loop": 1}
     estimator = ee.TPUEstimator(
@@ -95,10 +96,80 @@ def measure(kind: str, tables: int) -> dict[str, float]:
             optimization_parameters=ee.AdagradParameters(0.1), **described
         ),
     )
-    estimator.train(input_fn, steps=1, hooks=[Clock("train")])
-    estimator.train(input_fn, steps=1, hooks=[Clock("restart")])
-    estimator.evaluate(input_fn, steps=1, hooks=[Clock("evaluate")])
+    estimator.train(input_fn, steps=1, hooks=[clock("train")])
+    estimator.train(input_fn, steps=1, hooks=[clock("restart")])
+    estimator.evaluate(input_fn, steps=1, hooks=[clock("evaluate")])
     return figures
+
+
+def measure_checks(layers: int, checked: bool) -> dict[str, float]:
+    """Trains, restarts and evaluates a plain Estimator. Returns the figures by call."""
+    import numpy as np
+    import tensorflow as tf
+
+    import estimator_emb as ee
+    from estimator_emb.guards import watching
+
+    ee.install()
+    if not checked:
+        watching.CHECKS.clear()
+    tf.compat.v1.logging.set_verbosity("ERROR")
+    x = np.ones([BATCH, DIMENSION], np.float32)
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors(({"x": x}, x[:, :1]))
+
+    def model_fn(features, labels, mode):
+        y = features["x"]
+        for layer in range(layers):
+            with tf.compat.v1.variable_scope(f"layer{layer}"):
+                w = tf.compat.v1.get_variable("w", [DIMENSION, DIMENSION])
+                y = tf.nn.relu(y @ w + tf.compat.v1.get_variable("b", [DIMENSION]))
+        loss = tf.reduce_mean(tf.square(y - labels))
+        optimizer = tf.compat.v1.train.AdamOptimizer(0.1)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    figures: dict[str, float] = {}
+    clock = _clock(figures)
+    estimator = tf.estimator.Estimator(model_fn)
+    estimator.train(input_fn, steps=1, hooks=[clock("first")])  # It also imports modules.
+    estimator.train(input_fn, steps=1, hooks=[clock("train")])
+    estimator.evaluate(input_fn, steps=1, hooks=[clock("evaluate")])
+    return figures
+
+
+def _clock(figures: dict[str, float], tables: int = 1) -> Any:
+    """Returns a class of hooks that note the CPU time until the end of a call's first step."""
+    import tensorflow as tf
+
+    class Clock(tf.compat.v1.train.SessionRunHook):
+        def __init__(self, call):
+            self.call, self.begun = call, time.process_time()
+
+        def after_run(self, run_context, run_values):
+            ops = len(run_context.session.graph.get_operations())
+            figures[f"{self.call} ms"] = (time.process_time() - self.begun) / tables * 1e3
+            figures[f"{self.call} ops"] = ops / tables
+
+    return Clock
+
+
+def compare_checks(layers: list[int], rounds: int) -> None:
+    """Prints how much longer calls take to start with the checks than without."""
+    print(f"{'layers':>8s} {'call':8s}{'ms':>8s}{'ops':>8s}{'x without':>11s}")
+    for count in layers:
+        figures: dict[bool, list[dict[str, float]]] = {True: [], False: []}
+        for _ in range(rounds):
+            for checked in figures:
+                figures[checked].append(apart(__file__, f"--point={json.dumps([count, checked])}"))
+        for call in ("train", "evaluate"):
+            ms = {
+                checked: statistics.median(one[f"{call} ms"] for one in of_rounds)
+                for checked, of_rounds in figures.items()
+            }
+            ops = figures[False][0][f"{call} ops"]
+            print(f"{count:8d} {call:8s}{ms[True]:8.0f}{ops:8.0f}{ms[True] / ms[False]:11.3f}")
 
 
 def main() -> None:
@@ -107,12 +178,18 @@ def main() -> None:
     )
     parser.add_argument("--tables", type=positive, nargs="+", default=[100, 1000])
     parser.add_argument("--ids", nargs="+", choices=IDS, default=IDS)
+    parser.add_argument("--layers", type=positive, nargs="+", help="with and without checks")
     parser.add_argument("--before", help="another checkout, for the ratio")
     parser.add_argument("--rounds", type=positive, default=3)
     parser.add_argument("--point", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.point:
-        print(json.dumps(measure(*json.loads(options.point))))
+        first, second = json.loads(options.point)
+        of = measure if isinstance(first, str) else measure_checks
+        print(json.dumps(of(first, second)))
+        return
+    if options.layers:
+        compare_checks(options.layers, options.rounds)
         return
     checkouts: dict[str, dict[str, str]] = {"now": {}}
     if options.before:

@@ -73,6 +73,18 @@ class GraphOps:
             self._leading[roots] = structure.leading_to(roots, self.before)
         return self._leading[roots]
 
+    def run_for(self, first: Any, *others: Any) -> structure.Ops:
+        """Returns the ops that a session runs to fetch all of this, in any order.
+
+        The ops of `first` are searched once for all `others`.
+        """
+        known = self.leading_to(first)
+
+        def before(op: tf.Operation) -> Sequence[tf.Operation]:
+            return () if op in known else [*(one.op for one in op.inputs), *op.control_inputs]
+
+        return {**known, **structure.reached(_ops(others), before)}
+
     def run_in_training(self, spec: Any) -> structure.Ops | None:
         """Returns the ops that a training's session runs besides initializers.
 
@@ -86,10 +98,10 @@ class GraphOps:
         graph = tf.compat.v1.get_default_graph()
         if call.saving_listeners or not known or graph.get_collection(_keys.QUEUE_RUNNERS):
             return None
-        fields = [spec.train_op, spec.loss, spec.predictions, getattr(spec, "host_call", None)]
+        fields = [spec.loss, spec.predictions, getattr(spec, "host_call", None)]
         held = [*hooks, *([spec.scaffold] if getattr(spec, "scaffold", None) else [])]
         collected = [graph.get_collection(name) for name in _COLLECTIONS]
-        return self.leading_to(fields, [vars(one) for one in held], collected)
+        return self.run_for(spec.train_op, fields, [vars(one) for one in held], collected)
 
     def _refresh(self) -> tf.Graph:
         graph = tf.compat.v1.get_default_graph()

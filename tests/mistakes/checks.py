@@ -129,7 +129,7 @@ features.age = [[0.1], [float('nan')], [0.3], [0.4]]
     loss during training. The batch of step … has
 [numbers_of_evaluation evaluate cpu]
 features.age = [[0.1], [float('nan')], [0.3], [0.4]]
-    loss in an evaluation after step … a batch has
+    loss in an evaluation after step …: a batch has
 [numbers_of_graph train cpu]
 features.age = [[0.1], [float('nan')], [0.3], [0.4]]
     loss during training. The batch of step … has

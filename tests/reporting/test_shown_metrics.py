@@ -11,6 +11,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.guards import process
+from estimator_emb.guards.call import Runs
 from estimator_emb.reporting import progress
 
 v1 = tf.compat.v1
@@ -149,6 +150,6 @@ def test_pauses_may_be_nested(monkeypatch):
 def test_a_worker_shows_its_progress_and_another_host_does_not(host, shows):
     """Neither is the chief. Host 0 shows the progress of all hosts."""
     train = {"method": "train", "hooks": [], "steps": 1, "max_steps": None, "model_dir": "model"}
-    call = types.SimpleNamespace(host=host, is_chief=False, batch_size=4, **train)
+    call = types.SimpleNamespace(runs=Runs.LOCAL, host=host, is_chief=False, batch_size=4, **train)
     with process.shown(call) as hooks:
         assert bool(hooks) is shows
