@@ -6,7 +6,7 @@ are theirs, or a ValueError or TypeError about an argument. `preflight` has its 
 
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.checkpoints.restoring.mismatch_report import UnfitCheckpoint
-from estimator_emb.guards.inputs import InputEndedError
+from estimator_emb.guards.input_fn import InputEndedError
 from estimator_emb.guards.numbers import NanLossError
 from estimator_emb.spec.options import CannotEmulate, CannotLower
 

@@ -14,15 +14,15 @@ import tensorflow as tf
 
 from estimator_emb.engine.cores import Cores
 from estimator_emb.guards import (
-    errors,
-    inputs,
-    layers,
+    call_errors,
+    input_fn,
+    keras_layers,
     model,
     numbers,
     process,
     saving,
     steps,
-    tables,
+    table_use,
 )
 from estimator_emb.guards.call import METHODS, Call, made
 from estimator_emb.guards.events import (
@@ -41,7 +41,7 @@ CURRENT = "_estimator_emb_watch"
 
 CHECKS = [
     check
-    for file in (inputs, tables, model, layers, steps, numbers, errors)
+    for file in (input_fn, table_use, model, keras_layers, steps, numbers, call_errors)
     for check in REGISTERED[file.__name__]
 ]
 """All checks, file by file and from top to bottom."""
@@ -68,7 +68,7 @@ class Watch:
         call = self.call
         with contextlib.ExitStack() as stack:
             hooks = [*stack.enter_context(process.shown(call))]
-            stack.enter_context(errors.shortened(call))
+            stack.enter_context(call_errors.shortened(call))
             for check in _checks(Event.CALL, call):
                 hooks += stack.enter_context(check(call)) or ()
             hooks += stack.enter_context(process.stoppable(call)) or ()
@@ -117,7 +117,7 @@ class WatchedGraph(Facts):
         """Returns input_fn's value, checked or replaced. `owner` names input_fn in messages."""
         for check in _checks(Event.INPUT_RETURNED, self.call):
             check(self.call, owner, value)
-        return inputs.with_late_reads(self.call, value)
+        return input_fn.with_late_reads(self.call, value)
 
     @contextlib.contextmanager
     def model_runs(self, batch: ModelBatch, cores: Cores) -> Iterator[None]:
@@ -135,7 +135,7 @@ class WatchedGraph(Facts):
         for check in _checks(Event.MODEL_RETURNED, self.call):
             replaced = check(self, spec)
             spec = spec if replaced is None else replaced
-        tables.check_workers(self.call)
+        table_use.check_workers(self.call)
         return spec
 
     def completed(self, spec: Any) -> Any:
@@ -145,7 +145,7 @@ class WatchedGraph(Facts):
         hooks = _hooks(_checks(Event.GRAPH_COMPLETED, self.call), self, spec)
         self.ops.forget()
         saving.check_fit(self, spec)
-        spec = with_hooks(spec, [*hooks, *tables.hooks(self), *process.closes(self.call)], mode)
+        spec = with_hooks(spec, [*hooks, *table_use.hooks(self), *process.closes(self.call)], mode)
         return steps.reads_first(self, spec)  # After all that adds ops or hooks.
 
     def training(

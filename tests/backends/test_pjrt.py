@@ -17,7 +17,7 @@ from tensorflow.python.ops import random_ops
 
 import estimator_emb as ee
 from estimator_emb.engine import engine
-from estimator_emb.guards import inputs
+from estimator_emb.guards import input_fn as guarded_input
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("eight_devices")
@@ -302,7 +302,7 @@ def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
         return batches(params).take(5)
 
     for device in ("host", place):
-        with pytest.raises(inputs.InputEndedError, match="ended after 1 steps of a loop"):
+        with pytest.raises(guarded_input.InputEndedError, match="ended after 1 steps of a loop"):
             tpu = {"iterations_per_loop": 4}
             trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
     harness.same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / place))

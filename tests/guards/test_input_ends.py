@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
 
-from estimator_emb.guards import inputs
+from estimator_emb.guards import input_fn as guarded_input
 from estimator_emb.guards.call import Call, Runs
 
 v1 = tf.compat.v1
@@ -137,4 +137,4 @@ def test_the_programs_own_prefetch_is_kept():
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = True
     asked = tf.data.Dataset.range(3).with_options(options)
-    assert inputs.with_late_reads(Call(Runs.PLAIN, "predict"), asked) is asked
+    assert guarded_input.with_late_reads(Call(Runs.PLAIN, "predict"), asked) is asked

@@ -8,7 +8,7 @@ import tensorflow as tf
 from id_program import WAYS, input_of, make
 
 import estimator_emb as ee
-from estimator_emb.guards import inputs
+from estimator_emb.guards import input_fn as guarded_input
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.events import Facts, ModelBatch
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
@@ -180,6 +180,6 @@ def test_only_errors_about_none_mention_missing_labels(error, explained):
     before = str(error)
     facts = Facts(Call(Runs.LOCAL, mode="train"))
     facts.batch = ModelBatch({}, labels=None)
-    inputs.missing_labels(facts, error)
+    guarded_input.missing_labels(facts, error)
     assert str(error).startswith(before)
     assert ("labels is None in mode 'train'" in str(error)) is explained

@@ -14,7 +14,8 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring import mismatch_report
-from estimator_emb.guards import inputs, numbers
+from estimator_emb.guards import input_fn as guarded_input
+from estimator_emb.guards import numbers
 from estimator_emb.reporting import error_notes, frames, program_calls
 
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
@@ -175,7 +176,7 @@ def test_a_shortened_error_is_pickled_as_tensorflows():
 @pytest.mark.parametrize(
     "error",
     [
-        inputs.InputEndedError("the input ended"),
+        guarded_input.InputEndedError("the input ended"),
         checkpoint_files.MissingCheckpoint("it is gone"),
         checkpoint_files.DamagedCheckpoint("it is cut"),
         mismatch_report.UnfitCheckpoint("it does not fit"),

@@ -9,7 +9,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     OutfeedHostCallHook,
     create_or_get_iterations_per_loop,
 )
-from estimator_emb.guards import inputs, numbers, stopping
+from estimator_emb.guards import input_fn, numbers, stopping
 
 
 class LoopHook(OutfeedHostCallHook):
@@ -65,8 +65,8 @@ class LoopHook(OutfeedHostCallHook):
         if self._made is not None:
             # A monitored session treats the end of its input as a regular stop.
             if not self._made and not self._any_loop:
-                return  # `inputs` reports an empty input.
-            raise inputs.InputEndedError(
+                return  # `input_fn` reports an empty input.
+            raise input_fn.InputEndedError(
                 f"The input ended after {self._made} steps of a loop. As on a TPU, input_fn must "
                 "yield a batch for every step asked for; repeat() its dataset, or ask for fewer "
                 "steps."
