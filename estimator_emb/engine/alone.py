@@ -7,6 +7,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+Read = Callable[[str, int], np.ndarray]
+"""Returns an array of a table: its weights if the number is 0, else a slot."""
+
 
 class Alone:
     """A host that trains alone. Among several hosts, `hosts.agreement.Agreement` takes its place.
@@ -70,16 +73,10 @@ class Alone:
     def before_fetch(self) -> None:
         """Asks the other hosts to take part when the chief fetches tables for a save."""
 
-    def takes_part(
-        self,
-        live: Any,
-        step_on_devices: Any,
-        initial: Callable[[str, int], np.ndarray],
-        savers: Sequence[Any],
-    ) -> None:
-        """Lets this host save its part of the tables when the chief saves.
+    def takes_part(self, live: Any, step: Any, initial: Read, savers: Sequence[Any]) -> None:
+        """Lets this host save its part of the tables of a `DeviceStep` when the chief saves.
 
-        `savers` are the program's own. `initial` is as in `DeviceStep.load_tables`.
+        `savers` are the program's own.
         """
 
     def with_parts(self, saved: tf.Tensor) -> tf.Tensor:

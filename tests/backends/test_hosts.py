@@ -238,7 +238,7 @@ def process_of(launcher, host):
         (
             "other devices",
             [],
-            "UnequalHosts: TPUConfig: with device='pjrt', all hosts must have the same number of "
+            "ValueError: TPUConfig: with device='pjrt', all hosts must have the same number of "
             "devices: host 0 (NAME) has 2, host 1 (NAME) has 1. Give each the same machine, or the "
             "same devices of it.",
         ),

@@ -225,6 +225,15 @@ def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
     assert ee.RunConfig(master=address).master == address
 
 
+@pytest.mark.usefixtures("eight_devices")
+def test_the_resolver_counts_pjrt_devices(installed, monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "pjrt")
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver("name")
+    assert resolver.num_accelerators() == {"TPU": 8}
+
+
 def test_a_module_that_does_not_exist_is_not_found(installed):
     for name in ("tensorflow.python.estimator.nonsense", "tensorflow.estimator.nonsense.more"):
         with pytest.raises(ModuleNotFoundError):

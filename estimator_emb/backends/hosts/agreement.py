@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.backends.hosts import exchange, initial_rows
+from estimator_emb.backends.hosts import initial_rows
 from estimator_emb.compat.internals.graphs import eager_mode
-from estimator_emb.engine.alone import Alone
+from estimator_emb.engine.alone import Alone, Read
 from estimator_emb.guards import numbers, stopping
 from estimator_emb.reporting import console
 from estimator_emb.reporting.console import logger
@@ -56,15 +56,12 @@ class Agreement(Alone):
     def __init__(self, hosts: Any):
         self._hosts = hosts
         self.number, self.count = hosts.number, hosts.count
+        self.is_chief = self.number == 0
         self._part: _PartOfHost | None = None
         self._training = self._save_failed = self._is_away = False
         self._over: HostError | None = None
         self._signal = 0
         """Number of the signal that ends the training on all hosts, or 0."""
-
-    @property
-    def is_chief(self) -> bool:
-        return self.number == 0
 
     def own(self, of_all: Any) -> Any:
         each = len(of_all) // self.count
@@ -175,19 +172,10 @@ class Agreement(Alone):
         return self._hosts.numbers(sizes).max(0).tolist() if rows[:, 2].any() else sizes
 
     def before_fetch(self) -> None:
-        self._asks(State.FETCH, b"")
+        self._meet(State.FETCH)
+        self._hosts.tell(b"")
 
-    def _asks(self, state: State, path: bytes) -> None:
-        self._meet(state)
-        self._hosts.tell(path)
-
-    def takes_part(
-        self,
-        live: Any,
-        step_on_devices: Any,
-        initial: Callable[[str, int], np.ndarray],
-        savers: Sequence[Any],
-    ) -> None:
+    def takes_part(self, live: Any, step: Any, initial: Read, savers: Sequence[Any]) -> None:
         if savers:
             raise ValueError(
                 f"The program makes a Saver, and none can save tables that {self.count} hosts "
@@ -195,7 +183,7 @@ class Agreement(Alone):
                 "one host."
             )
         if not self.is_chief:
-            self._part = _PartOfHost(live, step_on_devices, initial, self.number)
+            self._part = _PartOfHost(live, step, initial, self.number)
 
     def with_parts(self, saved: tf.Tensor) -> tf.Tensor:
         if not self.is_chief:
@@ -214,12 +202,15 @@ class Agreement(Alone):
 
     def _parts_of_others(self, path: bytes) -> np.ndarray:
         """Makes the other hosts write their parts of a checkpoint. Returns the parts' paths."""
-        self._asks(State.WRITE, path)
+        self._meet(State.WRITE)
+        self._hosts.tell(path)
         self._meet(State.WRITTEN)
         return np.array([_path_of(path, number) for number in range(1, self.count)], object)
 
     def rows_between(self, own: Any) -> Any:
-        return exchange.Exchange(self._hosts.devices)
+        from estimator_emb.backends.hosts.exchange import Exchange
+
+        return Exchange(self._hosts.devices)
 
     def check_divides(self, table: Any) -> None:
         rows = table.config.vocabulary_size
@@ -293,16 +284,10 @@ class Agreement(Alone):
 class _PartOfHost:
     """Writes the parts of tables that a host other than the chief saves in a checkpoint."""
 
-    def __init__(
-        self,
-        live: Any,
-        step_on_devices: Any,
-        initial: Callable[[str, int], np.ndarray],
-        number: int,
-    ):
+    def __init__(self, live: Any, step: Any, initial: Read, number: int):
         self._number = number
         self._tables = {one.name: one for one in live.tables}
-        self._step = step_on_devices
+        self._step = step
         self._initial = initial
         self._values: dict[tuple[str, int], np.ndarray] = {}
         self._lines: list[str] = []

@@ -5,13 +5,15 @@ every N-th id: see `device_tables`. Rows travel in turns of at most `_TURN_BYTES
 turn is an all-to-all over all devices. No host and no device ever holds a whole table.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from estimator_emb.engine.alone import Read
 
 _TURN_BYTES = 4 << 20
 
@@ -38,12 +40,10 @@ class Exchange:
             jax.shard_map(swap, mesh=mesh, in_specs=by_core, out_specs=by_core, check_vma=False)
         )
 
-    def divided(
-        self, stack: Any, read: Callable[[str, int], np.ndarray], number: int
-    ) -> Iterator[np.ndarray]:
+    def divided(self, stack: Any, read: Read, number: int) -> Iterator[np.ndarray]:
         """Yields the parts of a stack's array `number` for each of this host's devices."""
         rows = {
-            one.name: self.to_devices(read(one.name, number), _starts(one), stack.turn[one.name])
+            one.name: self._to_devices(read(one.name, number), _starts(one), stack.turn[one.name])
             for one in stack.tables
         }
         for core in self.own:
@@ -56,17 +56,12 @@ class Exchange:
         """Yields each table's name and rows of this host. `shards` maps a device to its part."""
         for table in stack.tables:
             own = {device: stack.rows_of(device, one, table) for device, one in shards.items()}
-            yield table.name, self.from_devices(own, _starts(table), stack.turn[table.name])
+            yield table.name, self._from_devices(own, _starts(table), stack.turn[table.name])
 
-    def to_devices(
-        self, rows: np.ndarray, starts: Sequence[int], turn: int
-    ) -> dict[int, np.ndarray]:
-        """Moves rows to the devices that train them. Returns this host's devices -> their rows.
+    def _to_devices(self, rows: np.ndarray, starts: list[int], turn: int) -> dict[int, np.ndarray]:
+        """Moves rows of this host's ids to the devices that train them.
 
-        Args:
-          rows: float32 [ids of this host, dimension].
-          starts: the first id of each host, then the number of ids.
-          turn: the table's shift. Device (id + turn) % N trains an id.
+        Device (id + turn) % N trains an id. Returns this host's devices -> their rows.
         """
         own = {
             device: np.empty(
@@ -91,10 +86,10 @@ class Exchange:
                     own[device][at : at + len(ids)] = received[source, : len(ids)]
         return own
 
-    def from_devices(
-        self, own: Mapping[int, np.ndarray], starts: Sequence[int], turn: int
+    def _from_devices(
+        self, own: Mapping[int, np.ndarray], starts: list[int], turn: int
     ) -> np.ndarray:
-        """Reverses `to_devices`. Returns the rows of this host's ids."""
+        """Reverses `_to_devices`. Returns the rows of this host's ids."""
         host = self.own[0] // self._each
         width = next(iter(own.values())).shape[1]
         rows = np.empty([starts[host + 1] - starts[host], width], np.float32)

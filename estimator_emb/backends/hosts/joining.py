@@ -19,9 +19,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import distributed
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from estimator_emb.backends.xla.devices import coordination
 
 _QUIET_SECONDS, _JOIN_SECONDS = 5, 300
 """How long a host waits for the others at its start until it says so, and until it gives up."""
@@ -39,10 +40,6 @@ _TELLS, _LEFT = -1, -2
 
 class LostHostError(RuntimeError):
     """Raised if another host no longer answers, or has left."""
-
-
-class UnequalHosts(ValueError):
-    """Raised if hosts have different numbers of devices."""
 
 
 def join(count: int | None, number: int | None, coordinator: str | None) -> None:
@@ -93,9 +90,8 @@ def join(count: int | None, number: int | None, coordinator: str | None) -> None
 
 def _awaited() -> str:
     """Describes the hosts for which this one waits, with the address of host 0."""
-    state = distributed.global_state
-    address = state.coordinator_address or "an address that jax does not know yet"
-    if state.service is not None:
+    address = coordination.coordinator_address or "an address that jax does not know yet"
+    if coordination.service is not None:
         return f"the other hosts to reach host 0, this one, at {address}"
     name, _, port = address.rpartition(":")
     try:
@@ -116,7 +112,7 @@ class Hosts:
       lost: the error about a host that no longer answers or has left, if any.
       running: returns the arrays that the devices still compute. On CPUs, exchanges wait for them.
 
-    Raises UnequalHosts if hosts have different numbers of devices.
+    Raises ValueError if hosts have different numbers of devices.
     """
 
     def __init__(self, platform: str | None):
@@ -140,7 +136,7 @@ class Hosts:
             each = ", ".join(
                 f"{name} has {count}" for name, count in zip(self.names, counts, strict=True)
             )
-            raise UnequalHosts(
+            raise ValueError(
                 "TPUConfig: with device='pjrt', all hosts must have the same number of devices: "
                 f"{each}. Give each the same machine, or the same devices of it."
             )
@@ -148,8 +144,7 @@ class Hosts:
     def meet(self, first: int, second: int = 0, third: int = 0) -> np.ndarray:
         """Returns three numbers of each host, int32 [hosts, 3]. Raises LostHostError."""
         rows = self.numbers([first, second, third])
-        left = [name for name, row in zip(self.names, rows, strict=True) if row[0] == _LEFT]
-        if left:
+        if left := [name for name, row in zip(self.names, rows, strict=True) if row[0] == _LEFT]:
             self.lost = LostHostError(
                 f"{' and '.join(left)} ended the program, and {self.names[self.number]} goes on: "
                 "all hosts must construct the same estimators, and call the same methods of them."
@@ -179,13 +174,13 @@ class Hosts:
         try:
             yield
         finally:
-            distributed.global_state.client.key_value_set(f"{_AWAY}/{next(_aways)}", "")
+            coordination.client.key_value_set(f"{_AWAY}/{next(_aways)}", "")
 
     def wait_for_chief(self) -> None:
         """Waits until the chief's `away` has ended. For hosts other than the chief."""
-        client = distributed.global_state.client
         try:
-            client.blocking_key_value_get(f"{_AWAY}/{next(_aways)}", _SHUTDOWN_SECONDS * 1000)
+            key = f"{_AWAY}/{next(_aways)}"
+            coordination.client.blocking_key_value_get(key, _SHUTDOWN_SECONDS * 1000)
         except RuntimeError as error:
             raise self._lost(error) from None
 
@@ -234,7 +229,7 @@ class Hosts:
 
     def _silent(self) -> list[int]:
         """Returns the numbers of the hosts that do not report a lost host within a few seconds."""
-        client = distributed.global_state.client
+        client = coordination.client
         try:
             client.key_value_set(f"{_LOST}/{self.number}", "")
             time.sleep(_ANSWER_SECONDS)

@@ -1,12 +1,12 @@
 """Runs a lowered step on PJRT devices with jax, or compiles it ahead of time.
 
 This module imports nothing else from the package: `preflight` also runs the file in an interpreter
-where the package may be missing. It uses three private parts of jax:
-`config.use_shardy_partitioner`, `_hlo` (XLA's modules and their text) and
-`_jax.mlir.hlo_to_stablehlo`.
+where the package may be missing. It uses two private parts of jax, for which jax has no public way:
+`config.use_shardy_partitioner` for a single step, and `distributed.global_state` of several hosts.
 """
 
 import dataclasses
+import json
 import re
 import threading
 import zlib
@@ -20,26 +20,19 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 from jax import lax
-from jax._src import config
-from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import func
+from jax._src import config, distributed
+from jax.extend.mlir import hlo_to_stablehlo, ir
+from jax.extend.mlir.dialects import func, stablehlo
 from jax.interpreters import mlir
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
-from jaxlib import _hlo, _jax
 
-_SUM = re.compile(
-    r"(?P<shape>= (?P<dtype>\w+)\[[^=\n]*) custom-call\((?P<operand>[^)]*)\), "
-    r'custom_call_target="estimator_emb\.cross_replica_sum"'
-    r'[^\n]*?backend_config="?(?P<groups>\{\{[\d,{}]*\}\})"?'
-)
-"""The custom call `core_step.CROSS_REPLICA_SUM` in the text of a module."""
-_COPY = re.compile(r"(= \S+ )copy\(")
-"""A copy of a variable in TensorFlow's module. StableHLO has no such op."""
+coordination = distributed.global_state
+"""jax's state of several hosts: `client`, `service` and `coordinator_address`."""
+_SUM, _COPY = "estimator_emb.cross_replica_sum", "mhlo.copy"
+"""The custom call `core_step.CROSS_REPLICA_SUM`, and an op that StableHLO does not have."""
 _COUNTED = re.compile(r"__\d+__")
 """The number in a function's name. It counts all functions of the process."""
-_ALIASES = re.compile(r"input_output_alias=\{(.*?)\}, entry_computation_layout")
-_ALIAS = re.compile(r"\{(\d*)\}: \((\d+), \{\}")
-_DTYPES = {
+DTYPES = {
     "i1": np.bool_,
     **{f"i{bits}": np.dtype(f"int{bits}") for bits in (8, 16, 32, 64)},
     **{f"ui{bits}": np.dtype(f"uint{bits}") for bits in (8, 16, 32, 64)},
@@ -55,7 +48,7 @@ _step.def_abstract_eval(lambda *_, module, count: module.results)
 
 
 def _lower(context: Any, *operands: Any, module: "LoweredModule", count: int) -> Any:
-    parsed = ir.Module.parse(module.stablehlo(count), context=context.module_context.module.context)
+    parsed = module.parsed(count, context.module_context.module.context)
     types = list(_main(parsed).type.results)
     name = mlir.merge_mlir_modules(context.module_context.module, "estimator_emb_step", parsed)
     return func.CallOp(types, ir.FlatSymbolRefAttr.get(name), operands).results
@@ -72,55 +65,62 @@ class LoweredModule:
     """
 
     def __init__(self, serialized: bytes, arguments: int):
-        options = _hlo.HloPrintOptions()
-        options.print_metadata = options.print_large_constants = True
-        module = _hlo.XlaComputation(serialized).get_hlo_module()
-        self.text = _COPY.sub(r"\1reshape(", module.to_string(options))
-        options.print_metadata = False  # Names of ops in it may differ between hosts.
-        self.digest = zlib.crc32(_COUNTED.sub("", module.to_string(options)).encode())
+        self._stablehlo = hlo_to_stablehlo(serialized)
         self.arguments = arguments
-        aliases = _ALIASES.search(self.text)
-        self.written = [
-            (int(result or 0), int(parameter) - arguments)
-            for result, parameter in _ALIAS.findall(aliases[1] if aliases else "")
-        ]
         with mlir.make_ir_context():
-            parsed = ir.Module.parse(self.stablehlo(1))
-            main = _main(parsed).type
+            module = ir.Module.parse(self._stablehlo)
+            attributes, main = module.operation.attributes, _main(module).type
+            aliases = attributes.get("mhlo.input_output_alias", ())
+            results = [next(iter(one["output_index"]), 0) for one in aliases]
+            parameters = [one["alias"]["parameter_number"].value for one in aliases]
+            self.written = [*zip(results, (n - arguments for n in parameters), strict=True)]
+            # Names of ops in debug information may differ between hosts.
+            text = module.operation.get_asm(enable_debug_info=False)
+            self.digest = zlib.crc32(_COUNTED.sub("", text).encode())
             self.results = [_abstract(kind) for kind in main.results]
             self.parameters = [_abstract(kind) for kind in main.inputs]
+            self.is_static = all(
+                getattr(value.type, "has_static_shape", True)
+                for op in operations(module)
+                for value in op.results
+            )
 
-    def stablehlo(self, cores: int) -> bytes:
-        """Returns the module as StableHLO for `cores` devices, with all-reduces between them."""
-        if cores == 1:
-            text = _SUM.sub(r"\g<shape> reshape(\g<operand>)", self.text)
-        else:
-            text = _with_all_reduce(self.text)
-        if "estimator_emb.cross_replica_sum" in text:
-            raise RuntimeError("A sum over cores was not found in XLA's text of the module.")
-        proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
-        return _jax.mlir.hlo_to_stablehlo(proto)
+    def parsed(self, cores: int, context: Any = None) -> Any:
+        """Returns the module in an MLIR context, with sums over `cores` devices."""
+        module = ir.Module.parse(self._stablehlo, context=context)
+        for number, op in enumerate(operations(module), start=1):
+            is_sum = getattr(op.attributes.get("call_target_name"), "value", "") == _SUM
+            if is_sum or op.name == _COPY:
+                value = _sum_over_cores(op, number) if is_sum and cores > 1 else op.operands[0]
+                op.results[0].replace_all_uses_with(value)
+                op.erase()
+        return module
 
 
-def _with_all_reduce(text: str) -> str:
-    dtypes = sorted({match["dtype"] for match in _SUM.finditer(text)})
-    channels = iter(range(1, 1 + len(_SUM.findall(text))))
-    text = _SUM.sub(
-        lambda match: (
-            f"{match['shape']} all-reduce({match['operand']}), channel_id={next(channels)}, "
-            f"use_global_device_ids=true, replica_groups={match['groups']}, "
-            f"to_apply=%sum_over_cores_{match['dtype']}"
-        ),
-        text,
-    )
-    sums = "".join(
-        f"%sum_over_cores_{dtype} (a: {dtype}[], b: {dtype}[]) -> {dtype}[] {{\n"
-        f"  %a = {dtype}[] parameter(0)\n  %b = {dtype}[] parameter(1)\n"
-        f"  ROOT %sum = {dtype}[] add(%a, %b)\n}}\n\n"
-        for dtype in dtypes
-    )
-    entry = text.index("\nENTRY ") + 1
-    return text[:entry] + sums + text[entry:]
+def operations(module: Any) -> list[Any]:
+    """Returns all operations of an MLIR module."""
+    found: Any = []
+    module.operation.walk(lambda op: found.append(op) or ir.WalkResult.ADVANCE)
+    return list(found)
+
+
+def _sum_over_cores(op: Any, channel: int) -> Any:
+    """Inserts an all-reduce before the custom call of a sum. Returns the all-reduce's result."""
+    kind = ir.RankedTensorType(op.results[0].type)
+    groups = op.attributes["backend_config"].value.translate(str.maketrans("{}", "[]"))
+    with ir.InsertionPoint(op), op.location:
+        made = stablehlo.AllReduceOp(
+            [kind],
+            [op.operands[0]],
+            ir.DenseIntElementsAttr.get(np.array(json.loads(groups), np.int64)),
+            channel_handle=stablehlo.ChannelHandle.get(channel, mlir.DEVICE_TO_DEVICE_TYPE),
+            use_global_device_ids=True,
+        )
+        scalar = ir.RankedTensorType.get([], kind.element_type)
+        block = made.regions[0].blocks.append(scalar, scalar)
+        with ir.InsertionPoint(block):
+            stablehlo.return_([stablehlo.add(*block.arguments)])
+    return made.results[0]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,7 +170,7 @@ class JittedStep:
     ):
         self._module, self._cores = module, len(devices)
         # Shardy, the default partitioner, rejects shapes that depend on values.
-        self._shardy = "[<=" not in module.text
+        self._shardy = module.is_static
         mesh = Mesh(np.array(devices), ("core",))
         self.spans_hosts = len({one.process_index for one in devices}) > 1
         same, by_core = PartitionSpec(), PartitionSpec("core")
@@ -473,4 +473,4 @@ def _main(module: Any) -> Any:
 
 def _abstract(kind: Any) -> Any:
     shaped = ir.RankedTensorType(kind)
-    return jax.core.ShapedArray(tuple(shaped.shape), _DTYPES[str(shaped.element_type)])
+    return jax.core.ShapedArray(tuple(shaped.shape), DTYPES[str(shaped.element_type)])

@@ -32,23 +32,23 @@ import numpy as np  # noqa: E402
 from jax.experimental import topologies  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
-_INSTRUCTION = re.compile(
-    r"= (?P<dtype>[a-z]+\d+\w*)\[(?P<shape>[\d,]*)\]\S* (?P<op>[\w-]+)\("
-    r'[^\n]*op_name="(?P<name>[^"]+)"'
-)
-_NO_TENSORS = ("parameter", "broadcast", "constant", "iota")
-"""Instructions that return arguments, or values computed where they are used."""
+_NO_TENSORS = ("stablehlo.broadcast_in_dim", "stablehlo.constant", "stablehlo.iota")
+"""Operations whose values are computed where they are used."""
 
 
 def largest(module: devices.LoweredModule, count: int = 3) -> list[dict]:
+    """Returns the largest values of a step, with the ops of the graph that make them."""
     sizes: dict[tuple[str, str], int] = {}
-    for match in _INSTRUCTION.finditer(module.text):
-        bits = re.search(r"\d+", match["dtype"])
-        if bits and match["op"] not in _NO_TENSORS:
-            shape = [int(size) for size in match["shape"].split(",") if size]
-            name = match["name"].split(";")[-1]
-            size = int(np.prod(shape, dtype=object)) * int(bits[0]) // 8
-            sizes.setdefault((f"{match['dtype']}[{match['shape']}]", name), size)
+    with devices.mlir.make_ir_context():
+        parsed = module.parsed(1)  # The operations do not keep it alive.
+        for op in devices.operations(parsed):
+            name = re.findall(r'fused\["([^"]+)"', str(op.location))
+            kinds = [one.type for one in op.results if getattr(one.type, "has_static_shape", False)]
+            for kind in kinds if name and op.name not in _NO_TENSORS else ():
+                dtype, shape = str(kind.element_type), list(kind.shape)
+                made = f"{dtype}[{','.join(map(str, shape))}]", name[-1].split(";")[-1]
+                size = np.dtype(devices.DTYPES.get(dtype, np.int8)).itemsize
+                sizes.setdefault(made, int(np.prod(shape, dtype=object)) * size)
     ranked = sorted(sizes.items(), key=lambda item: -item[1])[:count]
     return [{"type": key[0], "op_name": key[1], "bytes": size} for key, size in ranked]
 
