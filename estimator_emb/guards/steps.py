@@ -210,7 +210,9 @@ def _remedy(update: tf.Operation) -> str:
 @on(Event.MODEL_RETURNED, when=lambda call: call.in_graph and not call.exporting)
 def unshown_calls(facts: Facts, spec: Any) -> None:
     """Warns about calls without effect: TensorFlow 2 summaries, tf.print, assertions."""
+    written = [value.op for value in tf.compat.v1.summary.all_v2_summary_ops()]
     summaries = [op for op in facts.ops.typed("Const") if _UNWRITTEN.fullmatch(op.name)]
+    summaries = [op for op in summaries if op not in written]
     if summaries:
         _say_unshown(
             "A tf.summary of TensorFlow 2 writes nothing in a model_fn, which has no writer: "

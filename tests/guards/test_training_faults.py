@@ -576,9 +576,16 @@ def summary_of_v1(x):
     return x
 
 
+def summary_with_writer(x):
+    with tf.summary.create_file_writer("unused").as_default(), tf.summary.record_if(True):
+        tf.summary.scalar("mean", tf.reduce_mean(x), step=v1.train.get_global_step())
+    return x
+
+
 @off_a_tpu
 @pytest.mark.parametrize(
-    "inputs", [print_before, assert_before, assertion_of_a_library, summary_of_v1]
+    "inputs",
+    [print_before, assert_before, assertion_of_a_library, summary_of_v1, summary_with_writer],
 )
 def test_tensorflow_2_calls_with_effect_cause_no_warning(kind, inputs, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
