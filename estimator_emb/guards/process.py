@@ -64,9 +64,10 @@ class _PlaceLog(tf.compat.v1.train.SessionRunHook):
         self._call = call
 
     def begin(self) -> None:
-        variables = tf.compat.v1.trainable_variables()
-        size = sum(variable.shape.num_elements() or 0 for variable in variables)
-        counts = f"{counted(len(variables), 'variable')}, {counted(size, 'parameter')}"
+        sizes = [variable.shape.num_elements() for variable in tf.compat.v1.trainable_variables()]
+        counts = counted(len(sizes), "trainable variable")
+        if None not in sizes:
+            counts += f", {counted(sum(sizes), 'parameter')}"
         name, place = self._call.estimator.removesuffix("V2"), _place(self._call.config)
         console.say_once(f"{name} trains on {place}: {counts}.", self._call.model_dir)
 

@@ -149,12 +149,19 @@ def test_a_training_logs_its_device_and_speed(kind, tmp_path, caplog):
         make(kind, tmp_path).train(input_fn, hooks=[losses], max_steps=3)
     count, size = SIZES[kind]
     said = harness.said(caplog)
-    assert said[0] == (
-        f"{NAMES[kind]} trains on the CPU: {count} variable{'s' * (count > 1)}, {size} parameters."
-    )
+    counts = f"{count} trainable variable{'s' * (count > 1)}, {size} parameters"
+    assert said[0] == f"{NAMES[kind]} trains on the CPU: {counts}."
     assert len(said) == 2 and len(losses.values) == 3
     loss = f"{np.mean(losses.values):.4f}"
     assert re.fullmatch(rf"step 3 of 3, loss {loss}, [\d,]+\.\d steps/s", said[1])
+
+
+def test_the_parameters_of_unknown_shapes_are_not_counted(tmp_path, caplog):
+    centers = np.eye(2, dtype=np.float32)
+    estimator = ee.experimental.KMeans(2, tmp_path, initial_clusters=centers, use_mini_batch=False)
+    with caplog.at_level(logging.INFO, "estimator_emb"):
+        estimator.train(lambda: tf.data.Dataset.from_tensors(centers))
+    assert harness.said(caplog)[0] == "KMeansClustering trains on the CPU: 2 trainable variables."
 
 
 CALLS = {
@@ -306,7 +313,7 @@ def test_a_strategys_replicas_are_logged(tmp_path, caplog):
         estimator = make("own", tmp_path, strategy=strategy).train(input_fn, max_steps=3)
     said = harness.said(caplog)
     assert said[0] == (
-        "Estimator trains on 1 replica of a MirroredStrategy: 1 variable, 12 parameters."
+        "Estimator trains on 1 replica of a MirroredStrategy: 1 trainable variable, 12 parameters."
     )
     assert said[1].startswith("step 3 of 3, loss ")
     with pytest.raises(tf.errors.OutOfRangeError, match="there is nothing to evaluate"):
