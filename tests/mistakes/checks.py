@@ -3,6 +3,7 @@
 The lines below [check action device] change the good program. On the page, … stands for any text.
 """
 
+import numpy as np
 import tensorflow as tf
 import text_tables
 from functions import COLUMNS, mapped, pairs  # noqa: F401 - The mistakes use these.
@@ -25,7 +26,7 @@ def with_layer(program, features, layer):
 def set_weights(x):
     layer = keras.layers.Dense(1)
     y = layer(x)
-    layer.set_weights([[[1.0]], [0.0]])
+    layer.set_weights([np.ones([1, 1]), np.zeros(1)])
     return y
 
 
