@@ -42,6 +42,7 @@ _ADVICE_TO_LEAVE = (
     "Use tf.keras instead.",
     "Use Keras preprocessing layers instead",
     "The old _FeatureColumn APIs are being deprecated.",
+    "tf.compat.v1.estimator.",  # The program writes this name already: TensorFlow 2 has no other.
 )
 """Start of the advice in deprecation warnings about estimators and about columns."""
 

@@ -256,6 +256,8 @@ def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
         tf.compat.v1.feature_column.make_parse_example_spec([tf.feature_column.numeric_column("x")])
         THEIRS.warning("From %s: %s is deprecated.\n%s", "/p.py:1", "x", "Use tf.keras instead.")
         THEIRS.warning("From %s: %s is deprecated.\n%s", "/p.py:1", "x", "Use tf.keras.y.")
+        place = ("/p.py:1", "tf.estimator.tpu", "tf.compat.v1.estimator.tpu")
+        THEIRS.warning("From %s: The name %s is deprecated. Please use %s instead.\n", *place)
         logging.basicConfig(level=logging.INFO)
     lines = capsys.readouterr().err.splitlines()
     assert set(lines) == {"WARNING:tensorflow:From /p.py:1: x is deprecated.", "Use tf.keras.y."}
