@@ -211,6 +211,9 @@ def eight_devices():
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 18):
         pytest.skip("no jax lives beside this TensorFlow")
     jax = pytest.importorskip("jax")
+    from jax.extend import backend
+
+    backend.clear_backends()  # A test of another module may have used other devices.
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
     assert len(jax.devices()) == 8
