@@ -266,8 +266,11 @@ def global_step(facts: Facts, spec: Any) -> Iterable[Any]:
 
     If each step adds more than 1, a hook ends the training once its last step is reached.
     """
-    if tf.distribute.has_strategy():
-        return []  # Each replica has its own variable.
+    if tf.distribute.has_strategy():  # Each replica has its own variable.
+        added = facts.ops.typed("AssignAddVariableOp")
+        if any(op.inputs[0].op.name.startswith("global_step") for op in added):
+            console.counts_steps(tf.compat.v1.get_default_graph())
+        return []
     call, raised = facts.call, 0
     counters = _counters()
     hooks = (*(call.hooks or ()), *spec.training_hooks, *spec.training_chief_hooks)

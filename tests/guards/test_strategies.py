@@ -116,6 +116,26 @@ def test_autograph_converts_only_the_programs_functions(kind, installed, tmp_pat
     assert "AutoGraph" not in caplog.text
 
 
+def test_a_strategy_that_counts_steps_hides_tensorflows_warning(installed, tmp_path, caplog):
+    """TensorFlow warns if two reads of the step are equal. Under a strategy, they race."""
+    text = "It seems that global step (tf.train.get_global_step) has not been increased."
+
+    def model(features, labels, mode, spec):
+        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+        loss = tf.reduce_mean(weight * features["x"])
+        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
+        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
+        return spec(mode, loss=loss, train_op=train_op)
+
+    warns = harness.AfterStep(lambda *_: tf.compat.v1.logging.warning(text))
+    run = {"train_distribute": STRATEGIES["MirroredStrategy"]()}
+    estimator = harness.of_kind("plain", model, tmp_path, run=run)
+    data = {"x": [1.0]}, [0.0]
+    estimator.train(lambda: tf.data.Dataset.from_tensors(data).repeat(2), hooks=[warns])
+    assert estimator.get_variable_value("global_step") == 2
+    assert text not in caplog.messages
+
+
 @pytest.mark.parametrize(
     "shards",
     [
