@@ -14,7 +14,7 @@ _SOURCES = (".py", ".pyw")
 
 
 def check_program(options: argparse.Namespace) -> None:
-    """Raises WrongArguments if the program is missing, or is not Python."""
+    """Raises WrongArguments if the program is missing or is not Python, or --contrib has no use."""
     if not options.program or options.program == ["-m"]:
         raise WrongArguments("name one program: SCRIPT.py or -m MODULE")
     script = options.program[0]
@@ -27,6 +27,8 @@ def check_program(options: argparse.Namespace) -> None:
         refusal = f"there is no file {script!r}"
     else:
         refusal = source_refusal(script)
+    if refusal is None and options.contrib is not None and not options.tf_v1:
+        refusal = "--contrib needs --tf-v1"
     if refusal is not None:
         raise WrongArguments(refusal)
 

@@ -169,8 +169,6 @@ def variables(options: argparse.Namespace, given: Mapping[str, str]) -> dict[str
             f"the environment variable {environment.DEVICE} must be one of "
             f"{', '.join(environment.DEVICE.choices)}; it is {device!r}"
         )
-    if options.contrib is not None and not options.tf_v1:
-        raise WrongArguments("--contrib needs --tf-v1")
     if options.shards is not None and options.topology is not None:
         raise WrongArguments("--shards and --topology both say how many cores there are")
     for flag, value, devices in (

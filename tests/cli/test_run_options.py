@@ -1,5 +1,6 @@
 """Every option of `run` has an effect, reaches the programs, and is on the docs page."""
 
+import importlib
 import inspect
 import pathlib
 import re
@@ -79,10 +80,14 @@ def test_contrib_refuses_other_files_in_a_sentence(name, tmp_path, capsys):
     )
 
 
-def test_contrib_needs_tf_v1(tmp_path):
-    given = parsed("run", f"--contrib={originals.small(tmp_path)}")
+@pytest.mark.parametrize("name", ["run", "cluster", "check"])
+def test_contrib_needs_tf_v1(name, tmp_path):
+    (tmp_path / "program.py").write_text("")
+    parser = main_lib.parser_of(name)
+    place = originals.small(tmp_path)
+    given = parser.parse([f"--contrib={place}", str(tmp_path / "program.py")])
     with pytest.raises(parsing.WrongArguments, match="^--contrib needs --tf-v1$"):
-        run_options.variables(given, {})
+        importlib.import_module(f"estimator_emb.cli.{name}").main(given)
 
 
 def test_contrib_finds_the_wheel_of_tensorflow_estimator(tmp_path):
