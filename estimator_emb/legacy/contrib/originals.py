@@ -62,6 +62,9 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             own = {**vars(builtins), "__import__": stand_ins.import_}
             vars(module)["__builtins__"] = own
             exec(loader.get_code(module.__name__), vars(module))
+            if module.__name__ in stand_ins.ADDED:
+                owner, name, value = stand_ins.ADDED[module.__name__]
+                setattr(getattr(module, owner), name, value)
             self._complete(module)
 
 

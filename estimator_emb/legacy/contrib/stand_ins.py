@@ -59,6 +59,16 @@ REPLACED: dict[str, Any] = {
 }
 """Name in TensorFlow 1.15 -> its stand-in."""
 
+ADDED: dict[str, tuple[str, str, Any]] = {
+    # It does not call its base class's constructor.
+    "tensorflow.contrib.learn.python.learn.estimators.run_config": (
+        "RunConfig",
+        "_checkpoint_save_graph_def",
+        True,
+    ),
+}
+"""Module of `tf.contrib` -> its class, and an attribute that TensorFlow now reads, with a value."""
+
 _ROOTS = tuple(
     f"{root}."
     for root in (
