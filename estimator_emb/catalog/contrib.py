@@ -147,12 +147,12 @@ MODULES: dict[str, Module] = {
             "tensorflow.python.distribute.cross_device_ops": "AllReduceCrossDeviceOps",
         },
         advice={
-            "tf.distribute.MultiWorkerMirroredStrategy": "CollectiveAllReduceStrategy",
+            "tf.distribute.experimental.MultiWorkerMirroredStrategy": "CollectiveAllReduceStrategy",
             "RunConfig(train_distribute=..., eval_distribute=...)": "DistributeConfig",
             "tf.distribute.Strategy": "DistributionStrategy",
             "tf.distribute.experimental.ParameterServerStrategy; estimator_emb needs none for "
             "parameter servers": "ParameterServerStrategy",
-            "TPUEstimator, or tf.distribute.TPUStrategy": "TPUStrategy",
+            "TPUEstimator, or tf.distribute.experimental.TPUStrategy": "TPUStrategy",
         },
         rest="tf.distribute",
     ),
@@ -424,7 +424,7 @@ MODULES: dict[str, Module] = {
             ),
         },
         advice={
-            "TPUEstimator, or tf.distribute.TPUStrategy": "TPUDistributionStrategy "
+            "TPUEstimator, or tf.distribute.experimental.TPUStrategy": "TPUDistributionStrategy "
             "keras_to_tpu_model python.tpu.keras_support",
             "the package cloud-tpu-profiler; tf.train.ProfilerHook profiles a host": "profiler",
             "tensorflow.core.protobuf.tpu": "proto",
