@@ -380,7 +380,8 @@ def bert(path, writes):
         variables = tf.trainable_variables()
         gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), clip_norm=1.0)
         step = tf.train.get_or_create_global_step()
-        train_op = optimizer.apply_gradients(zip(gradients, variables), global_step=step)
+        with tf.control_dependencies([loss]):  # Else the loss may read the new transitions.
+            train_op = optimizer.apply_gradients(zip(gradients, variables), global_step=step)
         train_op = tf.group(train_op, [step.assign(step + 1)])
         return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
@@ -390,7 +391,8 @@ def bert(path, writes):
         return tf.data.Dataset.from_tensors((features, i(3, 5)))
 
     hook = Checkpoint(path, writes)
-    estimator = tf.estimator.Estimator(model_fn, params={"batch_size": 3})
+    config = tf.estimator.RunConfig(tf_random_seed=1)
+    estimator = tf.estimator.Estimator(model_fn, config=config, params={"batch_size": 3})
     estimator.train(lambda params: sentences(params).repeat(), hooks=[hook], steps=STEPS)
     paths = []
     for one in estimator.predict(sentences):
@@ -471,7 +473,8 @@ def transformer(path, writes):
         return experiment
 
     learn_runner.run(
-        experiment_fn=hooked, run_config=learn.RunConfig(model_dir=path + "-model"),
+        experiment_fn=hooked,
+        run_config=learn.RunConfig(tf_random_seed=1, model_dir=path + "-model"),
         schedule="train_and_evaluate", hparams=params,
     )  # fmt: skip
     return hook.losses[:STEPS], float(found[0].evaluate(input_fn, steps=1)["accuracy"])
