@@ -65,6 +65,7 @@ def test_refuses_a_mesh_with_another_number_of_cores(tmp_path):
     )
 
 
+@originals.needs_wheel
 def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
     """On the host, the program takes other branches than on emulated cores."""
     results, variables = {}, {}
@@ -74,7 +75,7 @@ def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
         ("two", ["--tpu=my-tpu", "--cores=2"]),
     ):
         folder = tmp_path / name
-        done = run("text_to_text", folder, *arguments)
+        done = run("text_to_text", folder, *arguments, options=originals.OPTIONS)
         lines = done.stdout.splitlines()
         compiled = [one for one in lines if one.startswith("compiled ")]
         assert {one.split()[2] for one in compiled} == {str(name != "host")}

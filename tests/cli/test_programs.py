@@ -161,10 +161,6 @@ def test_a_program_that_fails_by_itself_keeps_its_traceback(folder):
     (folder / "program.py").write_text("import package.old\n")
     (folder / "package" / "__init__.py").write_text("")
     lines = processes.run_command("run", "program.py", status=1).stderr.splitlines()
-    advice = (
-        "estimator-emb: package/old.py, line 2: Missing parentheses in call to 'print'. Did "
-        "you mean print(...)?: print 'x'"
-    )
-    after = [line for line in lines if line.startswith(("SyntaxError", "estimator-emb"))]
-    assert "Traceback (most recent call last):" in lines and after[1] == advice
-    assert after[0].startswith("SyntaxError: Missing parentheses")
+    assert "Traceback (most recent call last):" in lines
+    (error,) = [line for line in lines if line.startswith(("SyntaxError", "estimator-emb"))]
+    assert error.startswith("SyntaxError: Missing parentheses")

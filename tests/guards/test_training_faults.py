@@ -300,6 +300,8 @@ def test_a_train_op_that_counts_no_steps_trains_with_a_warning(
 ):
     if kind == "emulated" and train_op is in_no_train_op:
         pytest.skip("An emulated TPU cannot tell which ops of the graph its loop runs.")
+    if kind == "emulated" and not asked:
+        pytest.skip("A training on a TPU needs steps or max_steps.")
     caplog.set_level("INFO", "estimator_emb")
     estimator = make(kind, tmp_path, train_op=train_op)
     try:
@@ -309,9 +311,7 @@ def test_a_train_op_that_counts_no_steps_trains_with_a_warning(
     assert [line for line in said(caplog) if "train_op" in line] == [NO_STEP]
     ended = [line for line in harness.said(caplog) if "the input ended" in line]
     advice = "No step raised the global step, by which steps and max_steps count."
-    assert [line.endswith(advice) for line in ended] == [True] * (
-        bool(asked) and kind != "emulated"
-    )
+    assert [line.endswith(advice) for line in ended] == [True] * bool(asked)
     if kind != "emulated":  # As in stock, the last checkpoint is the first.
         assert estimator.get_variable_value("global_step") == 0
         assert np.abs(estimator.get_variable_value("w")).max() == 0
