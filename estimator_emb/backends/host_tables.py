@@ -73,7 +73,7 @@ def kernels_for(
         level = logging.WARNING if asked else logging.INFO
         console.say_once(f"Tables use TensorFlow's ops. {missing}.", level=level)
         return TensorFlowKernels(tables, num_cores, next_step)
-    chosen: Kernels = native.kernels_for(tables, num_cores, next_step, servers)
+    chosen: Kernels = native.kernels_for(tables, num_cores, next_step, servers=servers)
     return chosen
 
 

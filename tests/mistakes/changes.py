@@ -118,9 +118,8 @@ train.hooks = [tf.keras.callbacks.Callback()]
 train.saving_listeners = v1.train.CheckpointSaverListener()
     train: saving_listeners must be a list of CheckpointSaverListener of tf.compat.v1.train; got
     a CheckpointSaverListener. Put it into a list: saving_listeners=[...].
-train.max_steps = 3.5
-    Train max_steps must be int, got <class 'float'>: 3.5. Give train a number of steps, or
-    None.
+train.max_steps = '3'
+    Train max_steps must be int, got <class 'str'>: '3'. Give train a number of steps, or None.
 train = {'steps': '4'}
     Train steps must be int, got <class 'str'>: '4'. Give train a number of steps, or None.
 train.input_fn = None
