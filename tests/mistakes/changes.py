@@ -171,8 +171,8 @@ evaluate.steps = -321
 [evaluate TypeError]
 estimator.eval_batch_size = 4.0
     TPUEstimator: eval_batch_size must be int, got <class 'float'>: 4.0.
-evaluate.steps = 1.5
-    Eval steps must be int, got <class 'float'>: 1.5. Give evaluate a number of steps, or None.
+evaluate.steps = '1'
+    Eval steps must be int, got <class 'str'>: '1'. Give evaluate a number of steps, or None.
 evaluate.hooks = v1.train.StopAtStepHook(2)
     evaluate: hooks must be a list of SessionRunHook of tf.compat.v1.train; got a
     StopAtStepHook. Put it into a list: hooks=[...].

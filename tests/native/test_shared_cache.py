@@ -183,7 +183,7 @@ def test_two_environments_share_the_kernels(tmp_path):
         done = processes.run_python(
             *command, python=python, cwd=tmp_path, status=0, timeout=3600, **more
         )
-        libraries = sorted(one.name for one in cache.iterdir() if one.suffix == ".so")
+        libraries = sorted(one.name for one in cache.rglob("*.so"))
         results.append((done.stdout, libraries))
         assert ("Built native kernels" in done.stderr) == (name == "first"), done.stderr
         assert "without native kernels" not in done.stderr
