@@ -1,5 +1,6 @@
 """Makes `import tensorflow` mean TensorFlow 1, and tells which programs need that."""
 
+import contextlib
 import functools
 import importlib
 import importlib.abc
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
+from estimator_emb.catalog import extras
 from estimator_emb.catalog import wheel as wheels
 from estimator_emb.compat.internals.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.legacy import contrib, removed_aliases
@@ -26,6 +28,14 @@ _IMPORTED_BEFORE = (
     "tensorflow_estimator.python.estimator.keras_lib",
 )
 """Modules that need TensorFlow 2 from `import tensorflow`, imported before the switch to v1."""
+_EXTRAS_BEFORE = {
+    "backends.hosts.agreement": "hosts",
+    "backends.pjrt.backend": "devices",
+    "embedding.checkpoints": "formats",
+    "embedding.sparse_core": "formats",
+    "native.select_kernels": "native",
+}
+"""Modules of extras that must also import TensorFlow before -> the extra."""
 
 _V1 = "tensorflow.compat.v1"
 _ROOTS = (_V1, "tensorflow")
@@ -67,6 +77,9 @@ def bind(contrib_place: str | None = None) -> None:
         )
     for name in _IMPORTED_BEFORE:
         importlib.import_module(name)
+    for module, extra in _EXTRAS_BEFORE.items():
+        with contextlib.suppress(extras.MissingExtra):
+            extras.load(extra, module)
     v1 = importlib.import_module(_V1)
     with console.shown():  # Hides a deprecation warning about this call's own calls.
         v1.disable_v2_behavior()

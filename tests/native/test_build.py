@@ -266,11 +266,6 @@ def _replaced(path, make):
     make(path)
 
 
-def _linked(path):
-    os.rename(path, path + ".moved")
-    os.symlink(path + ".moved", path)
-
-
 def _unreadable(path):
     os.chmod(path, 0)
     if os.access(path, os.R_OK):
@@ -287,8 +282,6 @@ DAMAGES = {
     ),
     "of another build": _of_another_build,
     "a directory": lambda path: _replaced(path, os.mkdir),
-    "a link to nowhere": lambda path: _replaced(path, lambda path: os.symlink("/nowhere", path)),
-    "a link to one": _linked,
     "a pipe": lambda path: _replaced(path, os.mkfifo),
     "unreadable": _unreadable,
 }
