@@ -113,7 +113,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
             "leaves such ids out and counts them.]",
             2,
         ),
-        ("nan", "features['ages'] of core 2: nan in sample 0, at [0, 0], and", 2),
+        ("nan", "NaN or infinity in the model after step 4, which is not saved", 2),
         ("hook", "host 1 (NAME): KeyError: 'of a hook'", 2),
         ("ends", "host 1 (NAME): InputEndedError: The input ended after 0 steps of a loop.", 4),
     ],
