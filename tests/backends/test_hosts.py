@@ -122,7 +122,8 @@ def test_all_end_with_the_error_of_a_host(case, words, last, tmp_path):
     lines = run(tmp_path, case, status=1)
     chief = re.sub(r"host 1 \([^)]*\)", "host 1 (NAME)", "\n".join(lines["chief"]))
     assert chief.count(words) == 1, chief
-    assert not any(line.startswith(("Traceback", "estimator_emb")) for line in lines["host 1"])
+    if case != "nan":  # Each host finds NaN by itself.
+        assert not any(line.startswith(("Traceback", "estimator_emb")) for line in lines["host 1"])
     assert "estimator-emb: host 1 ended with status 1" in "\n".join(lines[""])
     saved = {int(file.stem.rpartition("-")[2]) for file in tmp_path.glob("model.ckpt-*.index")}
     assert max(saved) == last
