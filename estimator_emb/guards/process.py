@@ -120,9 +120,9 @@ class _CloseHook(tf.compat.v1.train.SessionRunHook):
     def _wait(self, waiting: contextlib.ExitStack, in_main_thread: bool) -> None:
         by_ctrl_c = in_main_thread and waiting.enter_context(stopping.at_system_defaults())
         with console.shown():
-            console.logger.warning(
-                "%s: its steps are done, but its dataset still reads. This call ends when the "
-                "dataset's current op ends%s.",
+            console.logger.info(
+                "%s: its steps are done. It waits for TensorFlow to close its dataset, which ends "
+                "the dataset's current op first%s.",
                 self._method,
-                ", or with Ctrl-C" if by_ctrl_c else "",
+                ". Ctrl-C ends the process" if by_ctrl_c else "",
             )

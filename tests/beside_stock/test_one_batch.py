@@ -21,7 +21,9 @@ def test_no_check_takes_a_batch():
     for program, want in stock.items():
         assert not isinstance(want, str), (program, want)
         assert ours[program].keys() == want.keys(), program
+        # TensorFlow 2.21 rounds an LSTM otherwise than 2.15.1, which runs stock.
+        atol = 1e-5 if program == "timeseries" else 1e-6
         for name, value in want.items():
             np.testing.assert_allclose(
-                ours[program][name], value, 1e-5, 1e-5, err_msg=f"{program}: {name}"
+                ours[program][name], value, 1e-5, atol, err_msg=f"{program}: {name}"
             )

@@ -23,7 +23,7 @@ import estimator_emb as ee
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
 KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated"))]
-SAID = "its dataset still reads. This call ends when the dataset's current op ends"
+SAID = "its steps are done. It waits for TensorFlow to close its dataset"
 AHEAD = 5
 """Only a prefetch reads this sample."""
 

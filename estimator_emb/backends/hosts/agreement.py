@@ -244,13 +244,15 @@ class Agreement(Alone):
             if not (isinstance(error, (KeyboardInterrupt, SystemExit)) and self._signal):
                 with contextlib.suppress(HostError):
                     text = f"{type(error).__name__}: {error}"
-                    self._meet(State.FAILED, int(self._save_failed), text)
+                    self._meet(State.FAILED, text=text)
                 if self.is_chief and str(self._over or ""):
                     logger.error("%s", self._over)
             raise
 
     def _meet(self, state: State, number: int = 0, text: str = "") -> np.ndarray:
         while True:
+            if state is State.FAILED:
+                number = int(self._save_failed)
             rows = self._hosts.meet(state, stopping.received(), number)
             failed = [row for row in rows if row[0] == State.FAILED]
             chief = State(rows[0][0])
@@ -268,7 +270,8 @@ class Agreement(Alone):
                     self._part.serve(chief, path)
                 except Exception:
                     self._save_failed = True
-                    raise
+                    if state is not State.FAILED:  # Else the first error says more.
+                        raise
 
     def _fail(self, texts: Sequence[bytes]) -> None:
         """Raises a HostError with the errors of all other hosts that have failed."""
