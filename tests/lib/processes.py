@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 SCRIPT = ROOT / "estimator_emb" / "cli" / "bin" / "estimator-emb"
 """The command as a file. It starts without TensorFlow."""
 
-HANGS = 1200
+HANGS = 600
 """Timeout in seconds, long enough for a slow and busy machine."""
 
 TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
