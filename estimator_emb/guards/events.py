@@ -101,6 +101,7 @@ class Facts:
       batch: the batch that model_fn receives, once it is known.
       cores: the cores that share the batch. Without a TPU this is a single core.
       lookup: the tables in the graph, once they have been created.
+      model_loss: the loss that model_fn returned. A PJRT device computes it outside of the graph.
       notes: what a check notes for a later event, by the name of the check.
     """
 
@@ -110,6 +111,7 @@ class Facts:
         self.batch: ModelBatch | None = None
         self.cores = Cores()
         self.lookup: LiveTables | None = None
+        self.model_loss: tf.Tensor | None = None
         self.notes: dict[str, Any] = {}
         self._losses: Sequence[tf.Tensor] = ()
 

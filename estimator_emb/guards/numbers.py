@@ -220,12 +220,12 @@ class _Looks:
 
         The values of these ops are gone, and the step has changed the variables that they read.
         """
-        loss = self._losses[0].op
+        loss = (self._losses[0] if self._facts.model_loss is None else self._facts.model_loss).op
         yield (
             "No feature and no label of this step holds NaN or infinity: the model made it. "
             f"{frames.made_by(loss)}"
         ).rstrip()
-        may = [one for one in structure.leading_to([loss], {}) if one.type in _MAKES_NAN]
+        may = [one for one in structure.leading_to([loss], {}) if _may_make_nan(one)]
         if made := next(filter(None, map(frames.made_by, may)), ""):
             yield f"The first op before the loss that can make NaN of finite numbers: {made}"
         yield (
@@ -292,6 +292,16 @@ class _Hook(tf.compat.v1.train.SessionRunHook):
         if self._looks and run_values.results:
             loss = run_values.results[0] if self._looks.call.training else None
             self._looks.after_run(run_context.session, loss)
+
+
+def _may_make_nan(op: tf.Operation) -> bool:
+    if op.type not in _MAKES_NAN:
+        return False
+    second = tf.get_static_value(op.inputs[1]) if len(op.inputs) == 2 else None
+    if second is None:
+        return True
+    safe = (second >= 0) & (second % 1 == 0) if op.type == "Pow" else second != 0
+    return not np.all(safe)
 
 
 def _step(session: Any) -> int:

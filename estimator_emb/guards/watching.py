@@ -135,6 +135,7 @@ class WatchedGraph(Facts):
         for check in _checks(Event.MODEL_RETURNED, self.call):
             replaced = check(self, spec)
             spec = spec if replaced is None else replaced
+        self.model_loss = spec.loss
         table_use.check_workers(self.call)
         return spec
 

@@ -299,3 +299,34 @@ def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
     )
     harness.same(of_host, of_devices)
     assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP
+
+
+def of_the_step(step, late):
+    """Returns `late` after the first loop, else 1."""
+    return tf.where(tf.less(step, LOOP), 1.0, late)
+
+
+@pytest.mark.parametrize("place", ["host", "pjrt+tables"])
+def test_infinite_slots_are_not_saved(place, tmp_path):
+    def explodes(features, labels, mode, params):
+        factor = of_the_step(v1.train.get_global_step(), 1e25)
+        return harness.minimized(mode, tf.reduce_sum(features["a"] + features["b"]) * factor)
+
+    with pytest.raises(ee.errors.NanLossError) as caught:
+        trained(tmp_path, place, model_fn=explodes)
+    slot = "slot b/Adagrad of table 'b': infinity in 3 of 6 rows, ids 0, 1, 4"
+    assert slot in str(caught.value)
+    assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{LOOP}")
+
+
+@pytest.mark.parametrize("place", ["host", "pjrt+tables"])
+def test_a_nan_loss_names_the_op_of_the_model(place, tmp_path):
+    def makes_nan(features, labels, mode, params):
+        late = of_the_step(v1.train.get_global_step(), -1.0)
+        a_number = tf.reduce_sum(tf.math.log(late) + features["a"] * 0.0)
+        return harness.minimized(mode, a_number + tf.reduce_sum(features["b"] ** 2) / 9.0)
+
+    with pytest.raises(ee.errors.NanLossError) as caught:
+        trained(tmp_path, place, model_fn=makes_nan, run=NO_SAVES)
+    assert "finite numbers: The op 'Log' was made by" in str(caught.value)
+    assert "tf.math.log(late)" in str(caught.value)
