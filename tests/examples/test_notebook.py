@@ -53,7 +53,7 @@ def test_recommender_notebook_learns_and_shows_its_progress(notebook, monkeypatc
             cell.outputs = []
     nbclient.NotebookClient(notebook, timeout=processes.HANGS, kernel_name="python3").execute()
     # On a busy machine, TensorFlow needs more than a second to close the dataset.
-    lines = re.sub("estimator_emb: train: its steps are done\. .*\n", "", shown(notebook))
+    lines = re.sub(r"estimator_emb: train: its steps are done\. .*\n", "", shown(notebook))
     found = re.fullmatch(LINES, lines)
     assert found, lines
     assert float(found["agreement"]) > 0.99
