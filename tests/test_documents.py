@@ -165,6 +165,10 @@ def test_the_page_shows_the_diff_that_migrate_writes(tmp_path):
     assert program.read_text() == after
 
 
+def test_the_table_of_tested_versions_is_up_to_date():
+    assert runpy.run_path(str(DOCS / "tested.py"))["text"]() == (DOCS / "tested.md").read_text()
+
+
 def test_the_readme_is_the_first_page():
     page_of = runpy.run_path(str(DOCS / "first_page.py"))["on_page_markdown"]
     index, other = (
