@@ -104,7 +104,12 @@ class TableConfig(
                 level=logging.WARNING,
             )
         check_bool("TableConfig", "hot_id_replication", hot_id_replication)
-        initializer = initializer_of(initializer, dimension)
+        is_function = initializer is None or callable(initializer)
+        check(is_function, "initializer", "callable or None", initializer)
+        if initializer is None:
+            initializer = tf.compat.v1.truncated_normal_initializer(
+                mean=0.0, stddev=1 / math.sqrt(dimension)
+            )
         check(combiner in COMBINERS, "combiner", "'mean', 'sum', 'sqrtn' or None", combiner)
         if learning_rate is not None and learning_rate_fn is not None:
             raise ValueError(
@@ -376,12 +381,3 @@ def check_integer(owner: str, name: str, value: Any, least: int) -> None:
     suggestions.check_argument(
         owner, is_integer and value >= least, name, f"an int >= {least}", value
     )
-
-
-def initializer_of(initializer: Any, dimension: int) -> Any:
-    """Returns a table's initializer, or a default initializer if it is None."""
-    if initializer is None:
-        return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
-    check = functools.partial(suggestions.check_argument, "TableConfig")
-    check(callable(initializer), "initializer", "callable or None", initializer)
-    return initializer
