@@ -16,8 +16,8 @@ from estimator_emb.engine.pipelining import LookaheadBuffer
 from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.guards.call import Call
 from estimator_emb.reporting import console
+from estimator_emb.reporting.console import logger
 from estimator_emb.spec import options, tf_config
-from estimator_emb.spec.resolved import check_for_host
 
 
 class HostTables:
@@ -27,8 +27,11 @@ class HostTables:
         self._request = request
         self._drops_ids = options.asked_bad_ids(request.config) == "drop"
         self._summarizes = options.table_summaries_on_host(request.config)
-        if request.spec is not None:
-            check_for_host(request.spec, request.tables)
+        if request.spec is not None and request.spec.profile_data_directory:
+            logger.warning(
+                "profile_data_directory: lookup statistics come from TPU hardware; none are "
+                "written on the host."
+            )
 
     def in_process(self, call: Call, config: Any) -> TablePlace:
         """Returns the place of tables in this process or on its parameter servers."""

@@ -25,12 +25,9 @@ needs_original = pytest.mark.skipif(
     theirs.TPUEmbedding is ours.TPUEmbedding,
     reason="TensorFlow >= 2.16 has no TPUEmbedding of its own to compare with",
 )
-ALL_OPTIMIZERS = (*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters)
-MDL = optimizers.MDLAdagradLightParameters(0.3, *(i / 16 for i in range(1, 11)), True, True)
 NOT_LEGACY = {
     "Adadelta": optimizers.AdadeltaParameters(0.3, 0.9, 0.01),
     "CenteredRMSProp": optimizers.CenteredRMSPropParameters(0.3, 0.9, 0.6, 0.01),
-    "MDLAdagradLight": MDL,
 }
 
 
@@ -117,11 +114,13 @@ def test_every_load_and_retrieve_op_of_tensorflow_has_its_optimizer():
         for name in dir(tf.raw_ops)
         if name.startswith("LoadTPUEmbedding")
     }
-    assert {one.hardware.name for one in ALL_OPTIMIZERS} == of_tensorflow
-    assert len(of_tensorflow) == 13
+    # No TensorFlow had a class for MDLAdagradLight, and its rule was never published.
+    names = {one.hardware.name for one in optimizers.PARAMETERS}
+    assert of_tensorflow - names == {"MDLAdagradLight"}
+    assert names <= of_tensorflow
 
 
-@pytest.mark.parametrize("optimizer", ALL_OPTIMIZERS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("optimizer", optimizers.PARAMETERS, ids=lambda one: one.__name__)
 def test_optimizer_sets_every_field_of_its_message(optimizer):
     descriptor = optimization_pb2.OptimizationParameters.DESCRIPTOR
     fields = descriptor.fields_by_name[optimizer.hardware.message].message_type.fields

@@ -300,20 +300,6 @@ def test_a_described_tpu_evaluates(tmp_path):
     assert {saved_name(one) for one in parts} == set(COLUMNS)
 
 
-def test_mdl_adagrad_light_is_refused_on_the_host(tmp_path):
-    optimizer = ee.MDLAdagradLightParameters(0.3, *([0.5] * 10), True, False)
-    reached = train(column_spec(optimizer=optimizer), tmp_path)  # The original took seven.
-    assert len(reached.ops("RetrieveTPUEmbeddingMDLAdagradLightParameters")) == 2
-    spec, model_fn, _ = column_spec(optimizer=optimizer)
-    config = ee.RunConfig(model_dir=str(tmp_path))
-    refusal = harness.refusal(ValueError, harness.configured, model_fn, spec, config, use_tpu=False)
-    assert refusal == (
-        "Table 'tbl_history_words_shared_embedding': the update rule of MDLAdagradLightParameters "
-        "was never published, so only TPU hardware can train with it; on the host, choose another "
-        "optimizer."
-    )
-
-
 def test_stock_tensorflow_estimator_is_unchanged():
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
     assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
