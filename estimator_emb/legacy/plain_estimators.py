@@ -25,7 +25,7 @@ from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
 from estimator_emb.guards import watching
 from estimator_emb.guards.call import Call, Runs
-from estimator_emb.guards.checks import call_arguments, program_checks
+from estimator_emb.guards.checks import program_checks
 from estimator_emb.guards.watching import Watch
 from estimator_emb.reporting.program_calls import called_by_program
 from estimator_emb.spec import tf_config
@@ -103,7 +103,7 @@ def _unchanged(original: Any, **given: Any) -> Any:
 
 def _train(original: Any, self: Any, **given: Any) -> Any:
     for name in ("hooks", "saving_listeners"):
-        given[name] = call_arguments.listed(given[name])
+        given[name] = program_checks.listed(given[name])
     asked = {name: given[name] for name in ("hooks", "steps", "max_steps", "saving_listeners")}
     watch = _watch(self, "train", **asked)
     with watch.surround() as own_hooks, watch.building(self):
@@ -112,7 +112,7 @@ def _train(original: Any, self: Any, **given: Any) -> Any:
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
-    given["hooks"] = call_arguments.listed(given["hooks"])
+    given["hooks"] = program_checks.listed(given["hooks"])
     asked = {name: given[name] for name in ("hooks", "steps")}
     watch = _watch(self, "evaluate", checkpoint_path=checkpoint_path, **asked)
     with watch.surround(), watch.building(self):
@@ -177,8 +177,6 @@ def _export_all_saved_models(original: Any, self: Any, checkpoint_path: Any, **g
 
 def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
     unfinished_exports.note(self, given["builder"])
-    receiver_fns = call_arguments.checked_receiver_fns(given["input_receiver_fn_map"])
-    given["input_receiver_fn_map"] = receiver_fns
     try:
         with _watch(self, "export", checkpoint_path=checkpoint_path).building(self):
             return original(self, checkpoint_path=checkpoint_path, **given)

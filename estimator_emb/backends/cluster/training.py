@@ -22,7 +22,6 @@ from estimator_emb.compat.internals.estimators import (
     stock_train_and_evaluate,
 )
 from estimator_emb.compat.internals.graphs import not_converted
-from estimator_emb.guards.checks import call_arguments
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.program_calls import called_by_program
 from estimator_emb.spec import tf_config
@@ -58,7 +57,6 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       SystemExit: this process is a parameter server, and training is over.
     """
     tf_config.read_tf_config()
-    call_arguments.check_specs(train_spec, eval_spec)
     config: Any = getattr(estimator, "config", None)
     if isinstance(eval_spec, EvalSpec):
         best_exports.begin(estimator, eval_spec)
