@@ -1,9 +1,6 @@
 """Arguments of a plain Estimator's calls. tests/mistakes has a TPUEstimator's own calls."""
 
-import logging
-
 import harness
-import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -49,15 +46,3 @@ def test_what_tensorflow_estimator_takes_trains(installed, tmp_path):
     estimator = ee.Estimator(model_fn, str(tmp_path))
     estimator.train(input_fn, hooks=(hook for hook in [Counts()]), steps=2.5)
     assert len(steps) == 3
-
-
-@pytest.mark.parametrize(
-    "rows, dimension, warns", [(64, 100_000, True), (20_000, 20_000, False), (5, 8192, False)]
-)
-def test_swapped_table_sizes_cause_a_warning(rows, dimension, warns, caplog):
-    caplog.set_level(logging.WARNING, "estimator_emb")
-    ee.TableConfig(rows, dimension)
-    assert harness.said(caplog) == warns * [
-        f"TableConfig: vocabulary_size is {rows} and dimension {dimension}. Are they swapped? "
-        "vocabulary_size, the number of rows, comes first."
-    ]

@@ -73,11 +73,7 @@ features.item = [['1'], ['2'], ['3'], ['0']]
     a TPU, and neither are other strings. Turn them into ids in input_fn, for example with a
     tf.lookup.StaticHashTable or tf.strings.to_hash_bucket_fast. feature_key = item.
 tpu.num_shards = 3
-    train batch size 4 must be divisible by number of replicas 3. Give TPUEstimator
-    train_batch_size=3 or train_batch_size=6.
-tpu.num_shards = 8
-    train batch size 4 must be divisible by number of replicas 8. Give TPUEstimator
-    train_batch_size=8.
+    train batch size 4 must be divisible by number of replicas 3
 train = {}
     For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`.
 [train TypeError]
