@@ -27,7 +27,6 @@ from estimator_emb.guards.checks import program_checks
 from estimator_emb.guards.watching import Watch, WatchedGraph
 from estimator_emb.reporting.program_calls import method_of_program
 from estimator_emb.spec import config as config_lib
-from estimator_emb.spec import tf_config
 from estimator_emb.spec.resolved import tables_of
 
 _ASKED = {field.name for field in dataclasses.fields(EstimatorRequest)}
@@ -72,8 +71,8 @@ class TPUEstimator(StockTPUEstimator):
     Raises:
       TypeError: `model_fn` is not a function, or a batch size is not an integer.
       ValueError: `config` is not a `RunConfig`, an argument of model_fn is unknown, a batch size is
-        missing or not positive, `params` holds a key that the estimator adds, TF_CONFIG is invalid,
-        TensorFlow reads `model_dir` as a pattern, or the spec cannot train where the program runs.
+        missing or not positive, `params` holds a key that the estimator adds, TensorFlow reads
+        `model_dir` as a pattern, or the spec cannot train where the program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -98,7 +97,6 @@ class TPUEstimator(StockTPUEstimator):
     ):
         arguments = dict(locals())  # First, because a debugger adds to locals() line by line.
         del arguments["self"], arguments["__class__"]
-        tf_config.read_tf_config()
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
         if params is None and "params" in fn_args(model_fn):

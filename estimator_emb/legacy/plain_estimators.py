@@ -16,9 +16,7 @@ from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.compat.internals.estimators import (
     Estimator,
-    LocalRunConfig,
     ModeKeys,
-    tfconfig_cluster_resolver,
 )
 from estimator_emb.compat.internals.graphs import not_converted
 from estimator_emb.compat.internals.patches import Changes
@@ -28,7 +26,6 @@ from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import program_checks
 from estimator_emb.guards.watching import Watch
 from estimator_emb.reporting.program_calls import called_by_program
-from estimator_emb.spec import tf_config
 
 _DIRECTORY = "_estimator_emb_directory"
 """The estimator's attribute that holds its `ModelDirectory`."""
@@ -52,19 +49,6 @@ def replace_methods(changes: Changes) -> None:
     }
     for name, method in methods.items():
         changes.set_attribute(Estimator, name, _unless_tpu(name, method))
-    changes.set_attribute(LocalRunConfig, "__init__", _reading_tf_config(LocalRunConfig.__init__))
-    changes.set_attribute(tfconfig_cluster_resolver, "_load_tf_config", tf_config.parsed)
-
-
-def _reading_tf_config(original: _Method) -> _Method:
-    """Returns the constructor of `RunConfig`, with an error that names an invalid TF_CONFIG."""
-
-    @functools.wraps(original)
-    def constructor(self: Any, *args: Any, **kwargs: Any) -> None:
-        tf_config.parsed()
-        original(self, *args, **kwargs)
-
-    return constructor
 
 
 def _unless_tpu(name: str, method: _Method) -> _Method:
