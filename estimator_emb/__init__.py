@@ -10,7 +10,7 @@ compat.prepare(tpu_embedding="estimator_emb.legacy.tpu_embedding")
 
 # Tables and their optimizers.
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
-from estimator_emb.optimizers import ON_TPUS as _OPTIMIZERS
+from estimator_emb.optimizers import PARAMETERS as _OPTIMIZERS
 from estimator_emb.optimizers._classes import *  # noqa: F403
 
 # The estimator.

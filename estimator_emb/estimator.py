@@ -23,11 +23,10 @@ from estimator_emb.compat.internals.tpu_estimator import (
 )
 from estimator_emb.guards import watching
 from estimator_emb.guards.call import Call
-from estimator_emb.guards.checks import call_arguments, program_checks
+from estimator_emb.guards.checks import program_checks
 from estimator_emb.guards.watching import Watch, WatchedGraph
 from estimator_emb.reporting.program_calls import method_of_program
 from estimator_emb.spec import config as config_lib
-from estimator_emb.spec import tf_config
 from estimator_emb.spec.resolved import tables_of
 
 _ASKED = {field.name for field in dataclasses.fields(EstimatorRequest)}
@@ -72,8 +71,8 @@ class TPUEstimator(StockTPUEstimator):
     Raises:
       TypeError: `model_fn` is not a function, or a batch size is not an integer.
       ValueError: `config` is not a `RunConfig`, an argument of model_fn is unknown, a batch size is
-        missing or not positive, `params` holds a key that the estimator adds, TF_CONFIG is invalid,
-        TensorFlow reads `model_dir` as a pattern, or the spec cannot train where the program runs.
+        missing or not positive, `params` holds a key that the estimator adds, TensorFlow reads
+        `model_dir` as a pattern, or the spec cannot train where the program runs.
 
     Source: `TPUEstimator` of tensorflow_estimator/python/estimator/tpu/tpu_estimator.py, 2.15.0.
     """
@@ -98,11 +97,6 @@ class TPUEstimator(StockTPUEstimator):
     ):
         arguments = dict(locals())  # First, because a debugger adds to locals() line by line.
         del arguments["self"], arguments["__class__"]
-        tf_config.read_tf_config()
-        model_fn = program_checks.checked_callable(model_fn)
-        if use_tpu:  # Without a TPU, a size is checked when the program reads it.
-            sizes = program_checks.BATCH_SIZES.values()
-            program_checks.check_batch_sizes(**{name: arguments[name] for name in sizes})
         if embedding_config_spec is not None:
             embedding_config_spec = config_lib.validated(embedding_config_spec)
         if params is None and "params" in fn_args(model_fn):
@@ -111,13 +105,13 @@ class TPUEstimator(StockTPUEstimator):
         tables = tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu))
         request = EstimatorRequest(spec=embedding_config_spec, tables=tables, **asked)
         self.backend: Backend = choose(request)
-        arguments["params"] = program_checks.checked_params(params)
+        arguments["params"] = params
         arguments["embedding_config_spec"] = embedding_config_spec
         super().__init__(**{**arguments, **self.backend.constructor_arguments()})
         self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir)
-        # Now `params` is a dict, even if the program passed no params.
-        self._params: Any = program_checks.checked_params(self._params)  # type: ignore[has-type]
+        if type(self._params) is dict:  # type: ignore[has-type]
+            self._params: Any = program_checks.Params(self._params)  # type: ignore[has-type]
         self._warm_start_settings: Any = without_global_step(
             self._warm_start_settings  # type: ignore[has-type]
         )
@@ -162,10 +156,9 @@ class TPUEstimator(StockTPUEstimator):
             and the value.
           SystemExit: SIGTERM or SIGHUP ended training, after a checkpoint.
         """
-        hooks, saving_listeners = map(call_arguments.listed, (hooks, saving_listeners))
+        hooks, saving_listeners = map(program_checks.listed, (hooks, saving_listeners))
         given = {"hooks": hooks, "saving_listeners": saving_listeners}
-        on_tpu = self.backend.request.use_tpu
-        watch = self._watch("train", on_tpu=on_tpu, **given, steps=steps, max_steps=max_steps)
+        watch = self._watch("train", **given, steps=steps, max_steps=max_steps)
         with (
             self.backend.host.training(self.model_dir),
             watch.surround() as own_hooks,
@@ -199,12 +192,11 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program, or the input
             has no batch.
         """
-        hooks = call_arguments.listed(hooks)
+        hooks = program_checks.listed(hooks)
 
         def by_chief() -> Any:
             given = {"hooks": hooks, "steps": steps, "checkpoint_path": checkpoint_path}
-            on_tpu = self.backend.request.use_tpu and self.backend.request.eval_on_tpu
-            watch = self._watch("evaluate", on_tpu=on_tpu, **given)
+            watch = self._watch("evaluate", **given)
             with watch.surround(), watch.building(self):
                 return evaluate(input_fn, steps, hooks, watch.call.checkpoint, name)
 
@@ -302,7 +294,6 @@ class TPUEstimator(StockTPUEstimator):
         self, builder: Any, receivers: Any, checkpoint_path: str, *args: Any, **kwargs: Any
     ) -> Any:
         unfinished_exports.note(self, builder)
-        receivers = call_arguments.checked_receiver_fns(receivers)
         self.backend.log_export()
         watch = self._watch("export", checkpoint_path=checkpoint_path)
         with watch.building(self):

@@ -12,12 +12,10 @@ from estimator_emb.catalog import environment, extras
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.engine.engine import TablePlace, TableStep
 from estimator_emb.engine.kernels import Kernels, TensorFlowKernels
-from estimator_emb.engine.pipelining import LookaheadBuffer
-from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.guards.call import Call
 from estimator_emb.reporting import console
+from estimator_emb.reporting.console import logger
 from estimator_emb.spec import options, tf_config
-from estimator_emb.spec.resolved import check_for_host
 
 
 class HostTables:
@@ -27,8 +25,11 @@ class HostTables:
         self._request = request
         self._drops_ids = options.asked_bad_ids(request.config) == "drop"
         self._summarizes = options.table_summaries_on_host(request.config)
-        if request.spec is not None:
-            check_for_host(request.spec, request.tables)
+        if request.spec is not None and request.spec.profile_data_directory:
+            logger.warning(
+                "profile_data_directory: lookup statistics come from TPU hardware; none are "
+                "written on the host."
+            )
 
     def in_process(self, call: Call, config: Any) -> TablePlace:
         """Returns the place of tables in this process or on its parameter servers."""
@@ -59,21 +60,19 @@ class HostTables:
         )
 
 
-def kernels_for(
-    tables: Sequence[StoredTable],
-    num_cores: int,
-    next_step: LookaheadBuffer | None,
-    servers: Sequence[str] = (),
-) -> Kernels:
-    """Returns native kernels if the tables of a step can use them, else TensorFlow's ops."""
+def kernels_for(*step: Any, servers: Sequence[str] = ()) -> Kernels:
+    """Returns native kernels if the tables of a step can use them, else TensorFlow's ops.
+
+    The arguments are those of `TensorFlowKernels`, and the addresses of the parameter servers.
+    """
     try:
         native = extras.load("native", "native.select_kernels")
     except extras.MissingExtra as missing:
         asked = environment.NATIVE.choice() == "1"
         level = logging.WARNING if asked else logging.INFO
         console.say_once(f"Tables use TensorFlow's ops. {missing}.", level=level)
-        return TensorFlowKernels(tables, num_cores, next_step)
-    chosen: Kernels = native.kernels_for(tables, num_cores, next_step, servers=servers)
+        return TensorFlowKernels(*step)
+    chosen: Kernels = native.kernels_for(*step, servers=servers)
     return chosen
 
 

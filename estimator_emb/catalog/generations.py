@@ -1,6 +1,6 @@
 """Declares the hardware of each TPU generation.
 
-Source: Google Cloud's documentation of each generation for memory, SparseCores and slices; libtpu
+Source: Google Cloud's documentation of each generation for memory and slices; libtpu
 0.0.42.1 for topologies. By its error messages, libtpu allows a program on a core of v2, v3, v4,
 v5e, v5p and v6e 7.48, 15.48, 15.25, 15.75, 95.74 and 31.25 GiB.
 """
@@ -21,7 +21,6 @@ class Generation:
       shapes: libtpu's names of its topologies: numbers of chips in each direction.
       slices: the slices that can be emulated, in the same form.
       megacore: whether TensorFlow shows the two TensorCores of a chip as a single device.
-      sparse_cores: number of SparseCores of a chip.
       pjrt: whether PJRT is its only runtime. TPUEstimator needs TensorFlow's older runtime, and
         that runtime drives the other generations. Source: tensorflow/tensorflow#90807, with a
         TPUEstimator on v5p that ends with "No TPU platform registered". Untested here.
@@ -33,7 +32,6 @@ class Generation:
     shapes: tuple[str, ...]
     slices: tuple[str, ...] = ()
     megacore: bool = False
-    sparse_cores: int = 0
     pjrt: bool = False
 
     @property
@@ -56,11 +54,9 @@ GENERATIONS = {
     "v3": Generation("TPUEmbedding", 32, 2, _SQUARES, _V3_SLICES),
     "v4": Generation("TPUEmbedding", 32, 2, _CUBES, _CUBES, megacore=True),
     "v5e": Generation("none", 16, 1, _PLANES, pjrt=True),
-    "v5p": Generation("SparseCore", 95, 1, _CUBES, sparse_cores=4, pjrt=True),
-    "v6e": Generation("SparseCore", 32, 1, _PLANES, sparse_cores=2, pjrt=True),
+    "v5p": Generation("SparseCore", 95, 1, _CUBES, pjrt=True),
+    "v6e": Generation("SparseCore", 32, 1, _PLANES, pjrt=True),
 }
 
 PJRT = tuple(name for name, one in GENERATIONS.items() if one.pjrt)
 """Generations that cannot run a TPUEstimator."""
-
-SPARSE_CORES = {name: one.sparse_cores for name, one in GENERATIONS.items() if one.sparse_cores}

@@ -1,24 +1,18 @@
-"""The TF2 vocabulary: tables, features and optimizers as in `tf.tpu.experimental.embedding`.
+"""The TF2 vocabulary, and the way to TensorFlow 2's `tf.tpu.experimental.embedding`.
 
 The five optimizers train wherever the legacy optimizers do. An `EmbeddingConfigSpec` and its tables
 accept them as `optimization_parameters`, and also TensorFlow's objects of the same names.
-`TableConfig` and `FeatureConfig` describe the same tables and features as the legacy classes of
-these names. `to_legacy` and `from_legacy` translate between the two. `from_tensorflow` translates
-TensorFlow's objects to ours. `to_tensorflow` translates our objects, or a whole spec, for
-`TPUEmbedding` and `TPUEmbeddingV2` of `tf.tpu.experimental.embedding`. `checkpoint_to_tensorflow`
-writes a program's tables and slots for them, and `checkpoint_from_tensorflow` reads them back.
+`TableConfig`, `FeatureConfig` and `QuantizationConfig` are TensorFlow's own classes.
+`to_tensorflow` translates a whole spec to these classes, for `TPUEmbedding`.
+`checkpoint_to_tensorflow` writes a program's tables and slots for it, and
+`checkpoint_from_tensorflow` reads them back.
 """
 
 from typing import TYPE_CHECKING, Any
 
+import tensorflow as tf
+
 from estimator_emb.catalog import extras
-from estimator_emb.embedding.configs import FeatureConfig, QuantizationConfig, TableConfig
-from estimator_emb.embedding.translation import (
-    from_legacy,
-    from_spec,
-    from_tensorflow,
-    to_legacy,
-)
 from estimator_emb.optimizers import FTRL, SGD, Adagrad, AdagradMomentum, Adam
 
 if TYPE_CHECKING:
@@ -27,7 +21,6 @@ if TYPE_CHECKING:
         checkpoint_from_tensorflow,
         checkpoint_to_tensorflow,
     )
-    from estimator_emb.embedding.sparse_core import sparse_core_config
     from estimator_emb.embedding.specs import Loss, SpecTranslation, to_tensorflow
 
 __all__ = [
@@ -35,29 +28,24 @@ __all__ = [
     "AdagradMomentum",
     "Adam",
     "FTRL",
-    "FeatureConfig",
     "Loss",
     "Moved",
-    "QuantizationConfig",
     "SGD",
     "SpecTranslation",
-    "TableConfig",
     "checkpoint_from_tensorflow",
     "checkpoint_to_tensorflow",
-    "from_legacy",
-    "from_spec",
-    "from_tensorflow",
-    "sparse_core_config",
-    "to_legacy",
     "to_tensorflow",
 ]
+TableConfig = tf.tpu.experimental.embedding.TableConfig
+FeatureConfig = tf.tpu.experimental.embedding.FeatureConfig
+QuantizationConfig = tf.tpu.experimental.embedding.QuantizationConfig
+
 _OF_FORMATS = {
     "Loss": "specs",
     "Moved": "checkpoints",
     "SpecTranslation": "specs",
     "checkpoint_from_tensorflow": "checkpoints",
     "checkpoint_to_tensorflow": "checkpoints",
-    "sparse_core_config": "sparse_core",
     "to_tensorflow": "specs",
 }
 """Public name -> its module in the extra 'formats'."""

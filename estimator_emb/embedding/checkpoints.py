@@ -53,7 +53,6 @@ def checkpoint_to_tensorflow(
     path: str,
     destination: str,
     variables: Mapping[str, str] | None = None,
-    sparse_core: bool = False,
     strict: bool = False,
     step: Any = None,
     batch_size: int | None = None,
@@ -80,8 +79,6 @@ def checkpoint_to_tensorflow(
       destination: path of a new folder. The checkpoint in it is `ckpt-1`.
       variables: name of a table in the spec ('tbl_' and the column's name for a column) -> name of
         its variable, if no variable or several variables have the table's name. None by default.
-      sparse_core: as in `to_tensorflow`. The checkpoint is the same: TPUEmbeddingV2 shuffles the
-        rows when it restores them.
       strict: as in `to_tensorflow`.
       step: as in `to_tensorflow`.
       batch_size: as in `to_tensorflow`.
@@ -93,7 +90,7 @@ def checkpoint_to_tensorflow(
         checkpoint, has another shape there, or has no slots of its optimizer; or the checkpoint is
         damaged.
     """
-    translation = to_tensorflow(spec, sparse_core, strict, step, batch_size)
+    translation = to_tensorflow(spec, strict, step, batch_size)
     destination = tf.compat.path_to_str(destination).rstrip("/")
     if tf.io.gfile.exists(destination):
         raise ValueError(f"checkpoint_to_tensorflow: {destination!r} exists already.")

@@ -1,20 +1,24 @@
 """Translates a whole `EmbeddingConfigSpec` to TensorFlow's own objects."""
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.embedding import translation
-from estimator_emb.embedding.configs import FeatureConfig, TableConfig
-from estimator_emb.optimizers import FtrlParameters, OptimizationParameters, gradient_limits
+from estimator_emb.optimizers import (
+    FtrlParameters,
+    OptimizationParameters,
+    clipvalue_of,
+    gradient_limits,
+    tf2_class,
+)
 from estimator_emb.reporting.console import logger
 from estimator_emb.spec import config
-from estimator_emb.spec.column_ids import without_wrappers
 from estimator_emb.spec.resolved import Table, tables_of
+
+_theirs = tf.tpu.experimental.embedding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,60 +78,34 @@ class SpecTranslation:
 
 
 def to_tensorflow(
-    structure: Any,
-    sparse_core: bool = False,
+    spec: config.EmbeddingConfigSpec,
     strict: bool = False,
     step: Any = None,
     batch_size: int | None = None,
-) -> Any:
-    """Translates our objects, or a spec, to TensorFlow's own, for TPUEmbedding or TPUEmbeddingV2.
+) -> SpecTranslation:
+    """Translates a spec to TensorFlow's own objects, for TPUEmbedding.
 
-    In a spec, a table's own learning rate and the spec's `clipping_limit` move into the table's
-    optimizer. `combiner=None` becomes 'sum', with the same result for a single id per sample.
-    Settings without a counterpart, such as `experimental_gradient_multiplier_fn` and the vocabulary
-    of a column, are left out, logged, and listed in `losses` with their effects. A table gets no
-    optimizer (None) if TensorFlow 2 does not have its optimizer.
+    A table's own learning rate and the spec's `clipping_limit` move into the table's optimizer.
+    `combiner=None` becomes 'sum', with the same result for a single id per sample. Settings without
+    a counterpart, such as `experimental_gradient_multiplier_fn` and the vocabulary of a column, are
+    left out, logged, and listed in `losses` with their effects. A table gets no optimizer (None) if
+    TensorFlow 2 does not have its optimizer.
 
     Args:
-      structure: an `EmbeddingConfigSpec` of columns or of config dicts; or an object of this
-        package, or nested dicts, lists and tuples of such objects. TensorFlow's own objects are
-        accepted too.
-      sparse_core: True translates for `TPUEmbeddingV2`, which drives the SparseCore of TPU v5p and
-        v6e. It ignores some settings of optimizers, and a logged warning names those that are set.
-        False, the default, translates for `TPUEmbedding`, which drives TPU v2 to v4 and ignores no
-        setting.
-      strict: True refuses a setting that would be left out or ignored. False by default.
+      spec: an `EmbeddingConfigSpec` of columns or of config dicts.
+      strict: True refuses a setting that would be left out. False by default.
       step: the variable that counts training steps, or a function without arguments that returns
         the step. Needed for a spec with a `learning_rate_fn`, which gets it as an int64 scalar.
-      batch_size: for a spec, the number of samples of a batch on one replica. `TPUEmbeddingV2`
-        needs it as the `output_shape` of every feature. None, the default, leaves the shape open,
-        as `TPUEmbedding` allows.
-
-    Returns:
-      For a spec, a `SpecTranslation`. Otherwise the same structure of objects of
-      `tf.tpu.experimental.embedding`, with every field's value. Features that share a table share
-      its translation.
+      batch_size: the number of samples of a batch on one replica, for the `output_shape` of every
+        feature. None, the default, leaves the shape open.
 
     Raises:
-      ValueError: an object is of another class; `step` is missing; `strict` is True and a setting
-        would be left out; or, with `sparse_core`, this TensorFlow has no TPUEmbeddingV2, or an
-        object outside a spec has weight decay or is a sequence feature.
-
-    Source: `TPUEmbeddingV2` of tensorflow/python/tpu/tpu_embedding_v3.py, TF 2.21.0.
+      ValueError: `step` is missing, or `strict` is True and a setting would be left out.
     """
-    if sparse_core and not hasattr(tf.tpu.experimental.embedding, "TPUEmbeddingV2"):
-        raise ValueError(
-            f"to_tensorflow: TensorFlow {tf.__version__} has no TPUEmbeddingV2, which "
-            "sparse_core=True is for."
-        )
-    if type(structure).__name__ != "EmbeddingConfigSpec":
-        check = functools.partial(translation.check_for_sparse_core, strict=strict)
-        ours = translation.from_tensorflow(structure)
-        return translation.objects_to_tensorflow(ours, check if sparse_core else None)
     if batch_size is not None:
         config.check_integer("to_tensorflow", "batch_size", batch_size, 1)
-    spec = config.validated(structure)
-    translator = _Translator(spec, sparse_core, step, batch_size)
+    spec = config.validated(spec)
+    translator = _Translator(spec, step, batch_size)
     features = translator.features()
     if translator.losses and strict:
         listed = "\n".join(f"* {loss}" for loss in translator.losses)
@@ -137,7 +115,7 @@ def to_tensorflow(
     for loss in translator.losses:
         logger.warning("%s", loss)
     return SpecTranslation(
-        translation.objects_to_tensorflow(features),
+        features,
         translator.weight_keys,
         spec.pipeline_execution_with_tensor_core,
         tuple(translator.losses),
@@ -145,18 +123,15 @@ def to_tensorflow(
 
 
 class _Translator:
-    def __init__(
-        self, spec: config.EmbeddingConfigSpec, sparse_core: bool, step: Any, batch_size: int | None
-    ):
+    def __init__(self, spec: config.EmbeddingConfigSpec, step: Any, batch_size: int | None):
         self._spec = spec
-        self._sparse_core = sparse_core
         self._step = step
         self._output_shape = None if batch_size is None else [batch_size]
         self._rates: dict[Any, Callable[[], Any]] = {}
         self.losses: list[Loss] = []
         self.weight_keys: dict[str, str] = {}
 
-    def features(self) -> dict[str, FeatureConfig]:
+    def features(self) -> dict[str, Any]:
         spec = self._spec
         if spec.experimental_gradient_multiplier_fn is not None:
             self._lose(
@@ -172,34 +147,24 @@ class _Translator:
                 "the hardware stores no lookup statistics. No number changes.",
                 "Profile the program by tf.profiler.",
             )
-        found: dict[str, FeatureConfig] = {}
+        found: dict[str, Any] = {}
         for table in tables_of(spec):
             translated = self._table(table)
             for feature in table.features:
-                owner = f"Feature {feature.key!r}"
                 if feature.weight_key is not None:
                     self.weight_keys[feature.key] = feature.weight_key
-                if self._sparse_core and feature.max_sequence_length:
+                if feature.to_ids or feature.integers_to_ids:
                     self._lose(
-                        owner,
-                        f"max_sequence_length={feature.max_sequence_length}",
-                        "TPUEmbeddingV2 combines the rows of a sample's ids into one activation.",
-                        "Give it every id as a sample of its own, and reshape the activations.",
+                        f"Feature {feature.key!r}",
+                        f"the vocabulary, hash or default of column {feature.column_name!r}",
+                        "TPUEmbedding takes the ids of rows, and looks nothing up.",
+                        "Look the ids up in the input.",
                     )
-                found[feature.key] = FeatureConfig(
+                found[feature.key] = _theirs.FeatureConfig(
                     translated,
                     feature.max_sequence_length,
                     output_shape=self._output_shape,
                     name=feature.key,
-                )
-        for column in spec.feature_columns or ():
-            if recipe := _recipe(column.categorical_column):
-                kind, code = recipe
-                self._lose(
-                    f"Feature {column.get_feature_key_name()!r}",
-                    f"the {kind} of column {column.name!r}",
-                    "TPUEmbedding takes the ids of rows, and looks nothing up.",
-                    f"Make them in the input: {code}.",
                 )
         for column in spec.tensor_core_feature_columns or ():
             self._lose(
@@ -210,7 +175,7 @@ class _Translator:
             )
         return found
 
-    def _table(self, table: Table) -> TableConfig:
+    def _table(self, table: Table) -> Any:
         legacy = table.config
         if legacy.hot_id_replication:
             self._lose(
@@ -219,7 +184,7 @@ class _Translator:
                 "the hardware keeps no copies of its most used rows. No number changes.",
                 "Nothing needs to be done.",
             )
-        return TableConfig(
+        return _theirs.TableConfig(
             legacy.vocabulary_size,
             legacy.dimension,
             initializer=legacy.initializer,
@@ -228,7 +193,7 @@ class _Translator:
             name=table.name,
         )
 
-    def _optimizer(self, table: Table) -> OptimizationParameters | None:
+    def _optimizer(self, table: Table) -> Any:
         owner = f"Table {table.name!r}"
         parameters = table.trained_by
         limit = table.clipping_limit
@@ -243,9 +208,8 @@ class _Translator:
             )
             arguments = {**parameters.arguments(), "initial_accumulator_value": smallest}
             parameters = type(parameters)(**arguments)
-        try:
-            translated = translation.from_legacy(parameters)
-        except ValueError:
+        ours = tf2_class(type(parameters))
+        if ours is None:
             self._lose(
                 owner,
                 f"the optimizer {parameters!r}",
@@ -254,16 +218,9 @@ class _Translator:
                 "Give TPUEmbedding another optimizer, which starts with new slots.",
             )
             return None
-        arguments = translated.arguments()
+        arguments = _arguments(parameters, ours)
         self._rate(table, arguments)
-        if limit is not None and self._sparse_core:
-            self._lose(
-                owner,
-                f"clipping_limit={limit!r}",
-                "TPUEmbeddingV2 clips no gradient of a row.",
-                "Clip the gradients of activations.",
-            )
-        elif limit is not None and not translated.use_gradient_accumulation:
+        if limit is not None and not parameters.use_gradient_accumulation:
             self._lose(
                 owner,
                 f"clipping_limit={limit!r}",
@@ -271,7 +228,7 @@ class _Translator:
                 "Set use_gradient_accumulation=True, or clip the gradients of activations.",
             )
         elif limit is not None:
-            arguments["clipvalue"] = gradient_limits(translated, limit)
+            arguments["clipvalue"] = gradient_limits(parameters, limit)
         if arguments.get("slot_variable_creation_fn") is not None:
             self._lose(
                 owner,
@@ -280,10 +237,7 @@ class _Translator:
                 "Nothing needs to be done.",
             )
             arguments["slot_variable_creation_fn"] = None
-        if self._sparse_core:
-            self._for_sparse_core(owner, arguments)
-        finished: OptimizationParameters = type(translated)(**arguments)
-        return finished
+        return getattr(_theirs, ours.__name__)(**arguments)
 
     def _rate(self, table: Table, arguments: dict[str, Any]) -> None:
         if table.config.learning_rate is not None:
@@ -306,72 +260,19 @@ class _Translator:
         # Tables share an object per function, because TPUEmbedding sends each object to the TPU.
         arguments["learning_rate"] = self._rates.setdefault(function, rate)
 
-    def _for_sparse_core(self, owner: str, arguments: dict[str, Any]) -> None:
-        if arguments["weight_decay_factor"]:
-            self._lose(
-                owner,
-                f"weight_decay_factor={arguments['weight_decay_factor']!r}",
-                "TPUEmbeddingV2 has no weight decay: weights do not decay.",
-                "Compare a training with and without it before you leave.",
-            )
-        arguments["weight_decay_factor"] = None
-        arguments["multiply_weight_decay_factor_by_learning_rate"] = None
-        for name, acted_by in translation.IGNORED_BY_SPARSE_CORE.items():
-            if name in arguments and arguments[name] != acted_by:
-                self._lose(
-                    owner,
-                    f"{name}={arguments[name]!r}",
-                    f"TPUEmbeddingV2 ignores it, and acts by {acted_by!r}.",
-                    "Compare a training with and without it before you leave.",
-                )
-                arguments[name] = acted_by
-
     def _lose(self, owner: str, setting: str, effect: str, instead: str) -> None:
         self.losses.append(Loss(owner, setting, effect, instead))
 
 
-def _recipe(categorical_column: Any) -> tuple[str, str] | None:
-    """Returns a column's kind and the code that makes its ids, or None if values are the ids.
-
-    The code is an expression in `values`, the tensor of the feature, and `column`, the categorical
-    column. It evaluates to int64 ids, with -1 for a value that is left out.
-    """
-    column = without_wrappers(categorical_column)
-    kind = type(column).__name__
-    if kind == "HashedCategoricalColumn":
-        text = "values" if column.dtype == tf.string else "tf.strings.as_string(values)"
-        code = f"tf.strings.to_hash_bucket_fast({text}, {column.hash_bucket_size})"
-        return "hash buckets", code
-    if kind == "VocabularyListCategoricalColumn":
-        key = "string" if column.dtype == tf.string else "int64"
-        values = "values" if key == "string" else "tf.cast(values, tf.int64)"
-        table = (
-            f"tf.lookup.KeyValueTensorInitializer(column.vocabulary_list, "
-            f"range({len(column.vocabulary_list)}), tf.{key}, tf.int64)"
-        )
-        return "vocabulary list", _lookup(column, table, values)
-    if kind == "VocabularyFileCategoricalColumn" and not getattr(column, "file_format", None):
-        table = (
-            "tf.lookup.TextFileInitializer(column.vocabulary_file, tf.string, "
-            "tf.lookup.TextFileIndex.WHOLE_LINE, tf.int64, tf.lookup.TextFileIndex.LINE_NUMBER, "
-            f"vocab_size={column.vocabulary_size})"
-        )
-        text = "values" if column.dtype == tf.string else "tf.strings.as_string(values)"
-        return "vocabulary file", _lookup(column, table, text)
-    if kind == "IdentityCategoricalColumn":
-        if column.default_value is None:
-            return None
-        size = column.number_buckets
-        return "default value", (
-            f"tf.where((values >= 0) & (values < {size}), tf.cast(values, tf.int64), "
-            f"{column.default_value})"
-        )
-    return kind, "by what this column computes"
-
-
-def _lookup(column: Any, table: str, values: str) -> str:
-    if column.num_oov_buckets:
-        return (
-            f"tf.lookup.StaticVocabularyTable({table}, {column.num_oov_buckets}).lookup({values})"
-        )
-    return f"tf.lookup.StaticHashTable({table}, {column.default_value}).lookup({values})"
+def _arguments(
+    parameters: OptimizationParameters, ours: type[OptimizationParameters]
+) -> dict[str, Any]:
+    """Returns the arguments of an optimizer for `ours`, its class in the TF2 vocabulary."""
+    arguments = {ours.renamed.get(n, n): value for n, value in parameters.arguments().items()}
+    if "clipvalue" not in arguments:
+        limits = arguments.pop("clip_gradient_min"), arguments.pop("clip_gradient_max")
+        arguments["clipvalue"] = clipvalue_of(*limits)
+    packing = "low_dimensional_packing_status"
+    if packing in arguments:  # It becomes an enum field, and protobuf 7 refuses a bool.
+        arguments[packing] = int(arguments[packing])
+    return arguments

@@ -7,14 +7,12 @@ from typing import Any
 
 from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.compat.internals.estimators import ModeKeys
-from estimator_emb.guards.checks import call_arguments
 from estimator_emb.spec.resolved import Table
 
 METHODS = {ModeKeys.TRAIN: "train", ModeKeys.EVAL: "evaluate", ModeKeys.PREDICT: "predict"}
 """Mode -> the method of an estimator that builds graphs of this mode."""
 
 _MODES = {method: mode for mode, method in METHODS.items()}
-_CHECKED = ("hooks", "saving_listeners", "steps", "max_steps")
 
 
 class Runs(enum.Enum):
@@ -117,15 +115,11 @@ class Call:
         return self.in_session and self.runs is not Runs.PLAIN
 
 
-def made(
-    base: Call, method: str, *, checkpoint_path: Any = None, on_tpu: bool = False, **given: Any
-) -> Call:
-    """Returns the `Call` of an estimator's method. Raises the errors of `check_call`.
+def made(base: Call, method: str, *, checkpoint_path: Any = None, **given: Any) -> Call:
+    """Returns the `Call` of an estimator's method.
 
     `base` holds what all calls of the estimator share, and `given` the arguments of this call.
     """
-    checked = {name: given[name] for name in _CHECKED if name in given}
-    call_arguments.check_call(method, on_tpu, **checked)
     path = checkpoint_path
     if base.restores and method in ("evaluate", "predict"):
         assert base.directory is not None

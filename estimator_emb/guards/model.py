@@ -274,12 +274,12 @@ def _short(value: Any) -> str:
 
 @on(Event.MODEL_RETURNED, when=lambda call: call.ours and call.exporting)
 @on(Event.GRAPH_COMPLETED, when=lambda call: call.ours and not call.exporting)
-def known_ops(facts: Facts, spec: Any) -> None:
-    """Rejects a model with TPU-only ops before a session opens.
+def core_numbers(facts: Facts, spec: Any) -> None:
+    """Rejects a model that asks for its core's number without a core.
 
     An export is checked earlier, before the graph for a TPU is added.
     """
-    tpu_ops.check_kernels(facts.ops.by_type())
+    tpu_ops.check_core_numbers(facts.ops.by_type())
 
 
 @on(Event.GRAPH_COMPLETED, when=lambda call: call.in_session and not call.exporting)

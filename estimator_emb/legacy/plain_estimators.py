@@ -16,19 +16,16 @@ from estimator_emb.checkpoints.restoring.model_directory import ModelDirectory
 from estimator_emb.checkpoints.restoring.warm_starts import without_global_step
 from estimator_emb.compat.internals.estimators import (
     Estimator,
-    LocalRunConfig,
     ModeKeys,
-    tfconfig_cluster_resolver,
 )
 from estimator_emb.compat.internals.graphs import not_converted
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
 from estimator_emb.guards import watching
 from estimator_emb.guards.call import Call, Runs
-from estimator_emb.guards.checks import call_arguments, program_checks
+from estimator_emb.guards.checks import program_checks
 from estimator_emb.guards.watching import Watch
 from estimator_emb.reporting.program_calls import called_by_program
-from estimator_emb.spec import tf_config
 
 _DIRECTORY = "_estimator_emb_directory"
 """The estimator's attribute that holds its `ModelDirectory`."""
@@ -52,19 +49,6 @@ def replace_methods(changes: Changes) -> None:
     }
     for name, method in methods.items():
         changes.set_attribute(Estimator, name, _unless_tpu(name, method))
-    changes.set_attribute(LocalRunConfig, "__init__", _reading_tf_config(LocalRunConfig.__init__))
-    changes.set_attribute(tfconfig_cluster_resolver, "_load_tf_config", tf_config.parsed)
-
-
-def _reading_tf_config(original: _Method) -> _Method:
-    """Returns the constructor of `RunConfig`, with an error that names an invalid TF_CONFIG."""
-
-    @functools.wraps(original)
-    def constructor(self: Any, *args: Any, **kwargs: Any) -> None:
-        tf_config.parsed()
-        original(self, *args, **kwargs)
-
-    return constructor
 
 
 def _unless_tpu(name: str, method: _Method) -> _Method:
@@ -103,7 +87,7 @@ def _unchanged(original: Any, **given: Any) -> Any:
 
 def _train(original: Any, self: Any, **given: Any) -> Any:
     for name in ("hooks", "saving_listeners"):
-        given[name] = call_arguments.listed(given[name])
+        given[name] = program_checks.listed(given[name])
     asked = {name: given[name] for name in ("hooks", "steps", "max_steps", "saving_listeners")}
     watch = _watch(self, "train", **asked)
     with watch.surround() as own_hooks, watch.building(self):
@@ -112,7 +96,7 @@ def _train(original: Any, self: Any, **given: Any) -> Any:
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
-    given["hooks"] = call_arguments.listed(given["hooks"])
+    given["hooks"] = program_checks.listed(given["hooks"])
     asked = {name: given[name] for name in ("hooks", "steps")}
     watch = _watch(self, "evaluate", checkpoint_path=checkpoint_path, **asked)
     with watch.surround(), watch.building(self):
@@ -177,8 +161,6 @@ def _export_all_saved_models(original: Any, self: Any, checkpoint_path: Any, **g
 
 def _add_meta_graph_for_mode(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
     unfinished_exports.note(self, given["builder"])
-    receiver_fns = call_arguments.checked_receiver_fns(given["input_receiver_fn_map"])
-    given["input_receiver_fn_map"] = receiver_fns
     try:
         with _watch(self, "export", checkpoint_path=checkpoint_path).building(self):
             return original(self, checkpoint_path=checkpoint_path, **given)

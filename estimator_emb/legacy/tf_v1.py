@@ -32,7 +32,6 @@ _EXTRAS_BEFORE = {
     "backends.hosts.agreement": "hosts",
     "backends.pjrt.backend": "devices",
     "embedding.checkpoints": "formats",
-    "embedding.sparse_core": "formats",
     "native.select_kernels": "native",
 }
 """Modules of extras that must also import TensorFlow before -> the extra."""

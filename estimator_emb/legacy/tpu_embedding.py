@@ -19,7 +19,7 @@ from estimator_emb.backends.tpu.enqueue import (
     get_enqueue_datas_list_from_sparse_tensors_list,
 )
 from estimator_emb.backends.tpu.variables import SLOT_VARIABLE_NAMES, SLOT_VARIABLES
-from estimator_emb.optimizers import ON_TPUS, FtrlParameters, OptimizationParameters
+from estimator_emb.optimizers import PARAMETERS, FtrlParameters, OptimizationParameters
 from estimator_emb.spec.config import FeatureConfig, TableConfig
 
 _OptimizationParameters = OptimizationParameters
@@ -27,6 +27,6 @@ FtrlSlotVariable = SLOT_VARIABLES[FtrlParameters]
 globals().update(
     {
         one.__name__: one
-        for one in (*ON_TPUS, *SLOT_VARIABLES.values(), *SLOT_VARIABLE_NAMES.values())
+        for one in (*PARAMETERS, *SLOT_VARIABLES.values(), *SLOT_VARIABLE_NAMES.values())
     }
 )

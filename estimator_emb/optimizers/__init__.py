@@ -23,17 +23,14 @@ from estimator_emb.optimizers.ftrl import FTRL
 from estimator_emb.optimizers.sgd import SGD
 from estimator_emb.reporting.program_calls import method_of_program
 
-ON_TPUS: tuple[type[OptimizationParameters], ...] = tuple(
+PARAMETERS: tuple[type[OptimizationParameters], ...] = tuple(
     value for name, value in vars(_classes).items() if not name.startswith("_")
 )
 """All optimizer classes of the legacy vocabulary, sorted by name."""
 
-for _one in ON_TPUS:
+for _one in PARAMETERS:
     if "__init__" in vars(_one):  # A dataclass gets `__init__` after `__init_subclass__`.
         method_of_program(_one, "__init__")
-
-PARAMETERS = tuple(one for one in ON_TPUS if not one.only_on_hardware)
-"""The classes that also train without a TPU."""
 
 TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
     SGD,

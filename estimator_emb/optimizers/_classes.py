@@ -13,9 +13,6 @@ from estimator_emb.optimizers.frequency_estimator import (
     FrequencyEstimatorParameters as FrequencyEstimatorParameters,
 )
 from estimator_emb.optimizers.ftrl import FtrlParameters as FtrlParameters
-from estimator_emb.optimizers.mdl_adagrad_light import (
-    MDLAdagradLightParameters as MDLAdagradLightParameters,
-)
 from estimator_emb.optimizers.momentum import MomentumParameters as MomentumParameters
 from estimator_emb.optimizers.proximal_adagrad import (
     ProximalAdagradParameters as ProximalAdagradParameters,

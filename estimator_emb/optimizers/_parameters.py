@@ -138,8 +138,6 @@ class OptimizationParameters:
 
     slots: tuple[Slot, ...] = ()  # In the order of `update`.
     hardware: Hardware
-    # True if the rule was never published, so that only TPU hardware can train with it.
-    only_on_hardware = False
     updates_untouched_rows = False  # True if a step also changes rows that are not in the batch.
     required_dimension: int | None = None  # The only dimension that a table may have, if any.
     # The program's function that creates slot variables, if given to a TF2 class.

@@ -1,7 +1,6 @@
 """Finds how the categorical column of an embedding column converts values to ids."""
 
 import dataclasses
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +11,6 @@ from estimator_emb.compat.internals.column_classes import (
     CrossedColumn,
     FeatureTransformationCache,
 )
-from estimator_emb.reporting.console import logger
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +20,6 @@ class ColumnLookup:
     column: Any
 
     def __call__(self, values: tf.Tensor) -> tf.Tensor:
-        _check_vocabulary_file(self.column)
         positions = tf.range(tf.size(values, out_type=tf.int64))
         one_per_row = tf.SparseTensor(
             tf.stack([positions, tf.zeros_like(positions)], axis=1),
@@ -78,32 +75,3 @@ def without_wrappers(categorical_column: Any) -> Any:
     while hasattr(categorical_column, "categorical_column"):
         categorical_column = categorical_column.categorical_column
     return categorical_column
-
-
-def _check_vocabulary_file(column: Any) -> None:
-    """Raises ValueError if the vocabulary file of a column is missing or too short.
-
-    Lines after `vocabulary_size` are allowed: TensorFlow documents that it ignores them.
-    """
-    path = getattr(column, "vocabulary_file", None)
-    if not isinstance(path, (str, os.PathLike)):
-        return
-    owner = f"Column {column.name!r}: vocabulary file {os.fspath(path)!r}"
-    if not tf.io.gfile.exists(path):
-        raise ValueError(f"{owner} does not exist.")
-    if getattr(column, "file_format", None) == "tfrecord_gzip":
-        return
-    with tf.io.gfile.GFile(path, "rb") as file:
-        lines = sum(1 for _ in file)
-    size = column.vocabulary_size
-    if lines == 0:
-        raise ValueError(f"{owner} is empty.")
-    if lines < size:
-        raise ValueError(f"{owner} has {lines} lines, fewer than its vocabulary_size, {size}.")
-    if lines > size:
-        logger.info(
-            "%s has %d lines; those after vocabulary_size, %d, are not in the vocabulary.",
-            owner,
-            lines,
-            size,
-        )

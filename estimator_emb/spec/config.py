@@ -7,7 +7,6 @@ constructor, so `validated` repeats the constructor's checks before a spec is us
 import collections
 import copy
 import functools
-import logging
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
@@ -30,7 +29,7 @@ from estimator_emb.compat.internals.column_classes import (
 )
 from estimator_emb.optimizers import OptimizationParameters, as_parameters, name_in_tensorflow
 from estimator_emb.optimizers._parameters import check_finite, check_not_negative, is_number
-from estimator_emb.reporting import console, suggestions
+from estimator_emb.reporting import suggestions
 from estimator_emb.reporting.program_calls import method_of_program
 
 TABLE_COLUMNS = (
@@ -42,8 +41,6 @@ TABLE_COLUMNS = (
 """Classes of columns with a table on a TPU."""
 COMBINERS = ("mean", "sum", "sqrtn", None)
 PARTITION_STRATEGIES = ("div", "mod")
-_WIDE = 10_000
-"""A larger dimension is probably a mistake if the table has fewer rows than columns."""
 
 
 class TableConfig(
@@ -97,14 +94,13 @@ class TableConfig(
         check = functools.partial(suggestions.check_argument, "TableConfig")
         check_integer("TableConfig", "vocabulary_size", vocabulary_size, 1)
         check_integer("TableConfig", "dimension", dimension, 1)
-        if dimension > max(vocabulary_size, _WIDE):
-            console.say_once(
-                f"TableConfig: vocabulary_size is {vocabulary_size} and dimension {dimension}. Are "
-                "they swapped? vocabulary_size, the number of rows, comes first.",
-                level=logging.WARNING,
-            )
         check_bool("TableConfig", "hot_id_replication", hot_id_replication)
-        initializer = initializer_of(initializer, dimension)
+        is_function = initializer is None or callable(initializer)
+        check(is_function, "initializer", "callable or None", initializer)
+        if initializer is None:
+            initializer = tf.compat.v1.truncated_normal_initializer(
+                mean=0.0, stddev=1 / math.sqrt(dimension)
+            )
         check(combiner in COMBINERS, "combiner", "'mean', 'sum', 'sqrtn' or None", combiner)
         if learning_rate is not None and learning_rate_fn is not None:
             raise ValueError(
@@ -376,12 +372,3 @@ def check_integer(owner: str, name: str, value: Any, least: int) -> None:
     suggestions.check_argument(
         owner, is_integer and value >= least, name, f"an int >= {least}", value
     )
-
-
-def initializer_of(initializer: Any, dimension: int) -> Any:
-    """Returns a table's initializer, or a default initializer if it is None."""
-    if initializer is None:
-        return tf.compat.v1.truncated_normal_initializer(mean=0.0, stddev=1 / math.sqrt(dimension))
-    check = functools.partial(suggestions.check_argument, "TableConfig")
-    check(callable(initializer), "initializer", "callable or None", initializer)
-    return initializer

@@ -15,7 +15,6 @@ from estimator_emb.compat.internals.tpu_estimator import (
 )
 from estimator_emb.reporting import suggestions
 from estimator_emb.reporting.program_calls import method_of_program
-from estimator_emb.spec import tf_config
 
 SUMMARY_STEPS_APART = 100
 """Summaries of tables at shorter intervals are only written on request.
@@ -25,7 +24,7 @@ A summary takes about twice the time of a step's embedding work.
 
 
 class RunConfig(StockRunConfig):
-    """tensorflow-estimator's `RunConfig`, with errors that explain a wrong TF_CONFIG."""
+    """tensorflow-estimator's `RunConfig`, with errors that suggest the name of an argument."""
 
     def __init__(
         self,
@@ -35,7 +34,6 @@ class RunConfig(StockRunConfig):
         cluster: Any = None,
         **kwargs: Any,
     ):
-        tf_config.read_tf_config()
         super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
@@ -128,7 +126,6 @@ class TPUConfig(StockTPUConfig):
         table_summaries: bool | None = None,
     ) -> "TPUConfig":
         fields = locals()
-        tf_config.read_tf_config()  # tensorflow-estimator's TPUConfig reads the TPU's job there.
         self: TPUConfig = super().__new__(cls, **{name: fields[name] for name in cls._fields})
         check = functools.partial(suggestions.check_argument, "TPUConfig")
         for name, value, choices in (

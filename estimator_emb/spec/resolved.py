@@ -11,7 +11,6 @@ from estimator_emb.compat.internals.column_classes import (
     TPUSharedEmbeddingColumn,
 )
 from estimator_emb.optimizers import OptimizationParameters
-from estimator_emb.reporting.console import logger
 from estimator_emb.spec.column_ids import computed_ids, integer_lookup, string_lookup
 from estimator_emb.spec.config import EmbeddingConfigSpec, FeatureConfig, TableConfig
 
@@ -273,19 +272,3 @@ def _shown(column: Any) -> str:
         f"column {column.name!r} (table {TABLE_PREFIX + column.get_embedding_var_name()!r}, "
         f"{size} x {dimension}, combiner {column.get_combiner()!r})"
     )
-
-
-def check_for_host(spec: EmbeddingConfigSpec, tables: Sequence[Table]) -> None:
-    """Raises ValueError for a TPU-only optimizer, and warns about a `profile_data_directory`."""
-    for table in tables:
-        if table.optimizer is not None and table.optimizer.only_on_hardware:
-            raise ValueError(
-                f"Table {table.name!r}: the update rule of {type(table.optimizer).__name__} was "
-                "never published, so only TPU hardware can train with it; on the host, choose "
-                "another optimizer."
-            )
-    if spec.profile_data_directory:
-        logger.warning(
-            "profile_data_directory: lookup statistics come from TPU hardware; none are written on "
-            "the host."
-        )

@@ -1,4 +1,4 @@
-"""Ops that run on a TPU but not on a CPU: core numbers are emulated, other ops refused by name."""
+"""Ops that run on a TPU but not on a CPU: core numbers and replicated inputs are emulated."""
 
 import harness
 import numpy as np
@@ -11,7 +11,6 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
 from estimator_emb.engine.cores import Cores
-from estimator_emb.guards.checks.tpu_ops import has_kernel
 
 v1 = tf.compat.v1
 BATCH = 16
@@ -261,99 +260,6 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path):
     assert message == f"Op 'XlaReplicaId' {LINE}{source}{NUMBER}"
     assert not list(tmp_path.glob("export/[0-9]*"))
     assert mode == "export" or not list(tmp_path.glob("model.ckpt*"))
-
-
-def scattered(loss):
-    return tf.reduce_sum(gen_xla_ops.xla_reduce_scatter(loss[None], [[0]], 0, "Add"))
-
-
-NO_KERNEL = {
-    "XlaAllReduce": lambda loss: gen_xla_ops.xla_all_reduce(loss, [[0]], "Add", "CrossReplica"),
-    "XlaReduceScatter": scattered,
-    "XlaSend": lambda loss: with_op(lambda: xla.send(loss, "t"), loss),
-    "XlaRecv": lambda loss: loss + xla.recv(tf.float32, "t", []),
-    "CrossReplicaSum": lambda loss: tf.raw_ops.CrossReplicaSum(input=loss, group_assignment=[[0]]),
-    "InfeedDequeue": lambda loss: loss + gen_tpu_ops.infeed_dequeue(tf.float32, []),
-    "TPUOrdinalSelector": lambda loss: with_op(gen_tpu_ops.tpu_ordinal_selector, loss),
-}
-
-
-OTHERS = (
-    "Without a TPU, model_fn can call tpu_ops.cross_replica_sum, tpu_ops.all_to_all, "
-    "tpu_ops.collective_permute and tpu_ops.tpu_replicated_input, as functions of that module."
-)
-OF_REPLICATE = (
-    "tpu.rewrite, tpu.replicate, tpu.shard and tpu.batch_parallel run on a TPU only. A model_fn is "
-    "on its core already: call the computation itself."
-)
-REPLICATE = {
-    "rewrite": lambda loss: v1.tpu.rewrite(lambda x: x + 1.0, [loss])[0],
-    "replicate": lambda loss: v1.tpu.replicate(lambda x: x + 1.0, [[loss]])[0][0],
-    "shard": lambda loss: v1.tpu.shard(lambda x: x + 1.0, [loss[None]], 1)[0][0],
-    "batch_parallel": lambda loss: v1.tpu.batch_parallel(lambda x: x + 1.0, [loss[None]], 1)[0][0],
-}
-BY_HAND = {
-    "TPUReplicatedOutput": (
-        lambda loss: tf.add_n(tpu_ops.tpu_replicated_output(loss, 1)),
-        "It gives the host the values of all cores: return the tensor in host_call or "
-        "eval_metrics, which get them.",
-    ),
-    "TPUPartitionedInput": (
-        lambda loss: tf.raw_ops.TPUPartitionedInput(inputs=[loss], partition_dim=-1),
-        "Give model_fn the whole tensor: an emulated core has all of it.",
-    ),
-    "TPUPartitionedOutput": (
-        lambda loss: tf.reduce_sum(
-            tf.raw_ops.TPUPartitionedOutput(inputs=loss[None], num_splits=1)[0]
-        ),
-        "Read the whole tensor: an emulated core has all of it.",
-    ),
-    **{name: (call, OF_REPLICATE) for name, call in REPLICATE.items()},
-}
-"""Op that a program calls directly -> advice in its error."""
-
-
-def with_op(make, loss):
-    make()
-    return loss
-
-
-@pytest.mark.parametrize(
-    "op, use_tpu",
-    [
-        *((op, True) for op in (*NO_KERNEL, *BY_HAND) if op not in REPLICATE),
-        # On a TPU, TensorFlow itself refuses these ops in model_fn.
-        *((op, False) for op in ("CrossReplicaSum", *REPLICATE)),
-    ],
-)
-def test_refuses_ops_without_a_cpu_kernel(op, use_tpu, tmp_path):
-    make, advice = BY_HAND.get(op) or (NO_KERNEL[op], OTHERS)
-
-    def model_fn(features, labels, mode, params):
-        loss = v1.get_variable("w", initializer=1.0) * tf.reduce_mean(features)
-        trained = harness.minimized(mode, loss, RATE)
-        with tf.control_dependencies([trained.train_op]):
-            return trained._replace(loss=make(loss))
-
-    made = estimator(model_fn, tmp_path, use_tpu=use_tpu)
-    with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        made.train(input_fn, steps=1)
-    message = str(error.value)
-    kind = "TPUReplicatedInput" if advice is OF_REPLICATE else op
-    assert message.startswith(
-        f"No OpKernel was registered to support Op {kind!r} on a CPU or GPU: Op '"
-    )
-    assert message.endswith(f"). {advice}")
-    assert not list(tmp_path.glob("model.ckpt*"))
-
-
-def test_accepts_ops_that_run_on_a_cpu():
-    """Accepts ops that TensorFlow replaces, and XLA ops with a CPU kernel."""
-    for op in ("AccumulateNV2", "XlaSharding", "XlaSort", "XlaDotV2", "MatMul", "Placeholder"):
-        assert has_kernel(op)
-    with tf.Graph().as_default(), v1.Session() as session:
-        total = tf.raw_ops.AccumulateNV2(inputs=[tf.constant(1.0), tf.constant(2.0)], shape=[])
-        assert session.run(total) == 3.0
 
 
 @pytest.mark.parametrize("use_tpu", [False, True])

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 import tpu_described
 from golden_training import GOLDEN
-from tensorflow.core.protobuf.tpu import topology_pb2
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
 from tensorflow.python.tpu import tpu_embedding as legacy_module
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
@@ -20,7 +19,6 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.backends.tpu import backend, embedding
 from estimator_emb.engine.tables.storage import saved_name
-from estimator_emb.spec import tpu_generations
 from estimator_emb.spec.resolved import tables_of
 
 HAS_ORIGINAL = legacy_module.TPUEmbedding is not embedding.TPUEmbedding
@@ -300,20 +298,6 @@ def test_a_described_tpu_evaluates(tmp_path):
     assert {saved_name(one) for one in parts} == set(COLUMNS)
 
 
-def test_mdl_adagrad_light_is_refused_on_the_host(tmp_path):
-    optimizer = ee.MDLAdagradLightParameters(0.3, *([0.5] * 10), True, False)
-    reached = train(column_spec(optimizer=optimizer), tmp_path)  # The original took seven.
-    assert len(reached.ops("RetrieveTPUEmbeddingMDLAdagradLightParameters")) == 2
-    spec, model_fn, _ = column_spec(optimizer=optimizer)
-    config = ee.RunConfig(model_dir=str(tmp_path))
-    refusal = harness.refusal(ValueError, harness.configured, model_fn, spec, config, use_tpu=False)
-    assert refusal == (
-        "Table 'tbl_history_words_shared_embedding': the update rule of MDLAdagradLightParameters "
-        "was never published, so only TPU hardware can train with it; on the host, choose another "
-        "optimizer."
-    )
-
-
 def test_stock_tensorflow_estimator_is_unchanged():
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
     assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
@@ -448,43 +432,6 @@ def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
     assert not of_type(reached.graph, "TPUEmbedding")
     trained = [one.op.name for one in reached.graph.get_collection("trainable_variables")]
     assert trained == ["dense_features/item_embedding/embedding_weights"]
-
-
-def topology(embedding_feature):
-    proto = topology_pb2.TopologyProto(
-        mesh_shape=[2, 1, 1, 1],
-        num_tasks=1,
-        num_tpu_devices_per_task=2,
-        device_coordinates=[0, 0, 0, 0, 1, 0, 0, 0],
-    )
-    if embedding_feature is not None:
-        proto.tpu_hardware_feature.embedding_feature = embedding_feature
-    return proto.SerializeToString()
-
-
-def test_refuses_a_tpu_without_embedding_hardware(tmp_path):
-    """The system's metadata or the resolver reports that the hardware is missing."""
-    feature = topology_pb2.TPUHardwareFeature
-    metadata = tpu_described.metadata
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu="local")
-    tpu_generations.check_system(metadata(1), resolver)
-    for serialized in (topology(None), topology(feature.V1), topology(feature.V2)):
-        resolver.set_tpu_topology(serialized)
-        tpu_generations.check_system(metadata(1), resolver)
-        for form in (serialized, tf.tpu.experimental.Topology(serialized=serialized), None):
-            tpu_generations.check_system(metadata(1, form), resolver=None)
-    without = topology(feature.UNSUPPORTED)
-    resolver.set_tpu_topology(without)
-    with pytest.raises(ValueError):
-        tpu_generations.check_system(metadata(1), resolver)
-    assert harness.refusal(ValueError, train, dict_spec(), tmp_path, topology=without) == (
-        "EmbeddingConfigSpec: this TPU has no embedding hardware, by its own topology, so the "
-        "tables of this spec cannot run there. Ways round: make the columns with "
-        "embedding_lookup_device='tpu_tensor_core', whose tables are variables of the model; or "
-        "run the model there by jax and train the tables on the host, with "
-        "TPUConfig(device='pjrt'), which nobody has tried on a TPU; or train on the host, without "
-        "the TPU, with TPUConfig(device='emulate')."
-    )
 
 
 def test_predict_says_where_to_predict(tmp_path):

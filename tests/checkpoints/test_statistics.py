@@ -38,10 +38,7 @@ def test_statistics_of_a_table_without_finite_values(tmp_path):
     assert np.isnan([none.mean_norm, bad.mean_norm]).all()
 
 
-ALL = [*optimizers.PARAMETERS, optimizers.MDLAdagradLightParameters]
-
-
-@pytest.mark.parametrize("optimizer", ALL, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("optimizer", optimizers.PARAMETERS, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_path):
     """The first five of twelve rows were trained. A user-chosen initial value is 0.3 here."""

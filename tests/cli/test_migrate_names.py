@@ -93,10 +93,7 @@ def test_each_target_is_the_object_that_unchanged_programs_find(unchanged):
             # TensorFlow 2.15 has its own hook.
             assert issubclass(found, tf.compat.v1.train.CheckpointSaverHook)
         elif found is not expected:
-            # MDLAdagradLightParameters trains only on TPUs, so `run` adds no legacy name for it.
-            assert (has_own and name.startswith(own)) or name.endswith(
-                ".MDLAdagradLightParameters"
-            ), name
+            assert has_own and name.startswith(own), name
 
 
 def public(module, prefix):
@@ -116,7 +113,7 @@ def test_every_public_legacy_name_is_in_the_table():
     missing = [name for name in listed if name not in renames.TABLE]
     assert missing == []
     parameters = {parameters.__name__ for parameters in PARAMETERS}
-    assert set(renames.PARAMETERS.split()) == parameters | {"MDLAdagradLightParameters"}
+    assert set(renames.PARAMETERS.split()) == parameters
     ours = {
         meaning.path for meaning in renames.TABLE.values() if isinstance(meaning, renames.Target)
     }

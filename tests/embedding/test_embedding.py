@@ -1,4 +1,4 @@
-"""The TF2 vocabulary: its classes, translation in both directions, and training with them."""
+"""The TF2 vocabulary: its optimizers as values, and training with them."""
 
 import importlib
 import inspect
@@ -14,19 +14,16 @@ from optimizer_values import (
     by_name,
     changed_everywhere,
     create_slots,
-    example_arguments,
 )
+from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
 
 import estimator_emb as ee
 from estimator_emb import embedding, optimizers
+from estimator_emb.backends.tpu import embedding as hardware
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 ORIGINALS = tf.tpu.experimental.embedding
 START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
-
-CONFIGS = (embedding.TableConfig, embedding.FeatureConfig, embedding.QuantizationConfig)
-LATER_ARGUMENTS = {"TableConfig": ["layout", "dtype"]}
-"""Arguments of TensorFlow 2.21 that our classes leave out."""
 
 LEGACY = {
     embedding.SGD: optimizers.StochasticGradientDescentParameters,
@@ -47,28 +44,21 @@ def constant_rate():
 # Signatures.
 
 
-@pytest.mark.parametrize("ours", [*TF2_OPTIMIZERS, *CONFIGS], ids=by_name)
+@every_optimizer
 def test_signature_equals_the_original(ours):
-    theirs = arguments_of(getattr(ORIGINALS, by_name(ours)))
-    later = [name for name in LATER_ARGUMENTS.get(by_name(ours), ()) if name in theirs]
-    assert later == list(theirs)[len(theirs) - len(later) :]
-    assert [
-        (name, argument.default, argument.kind) for name, argument in arguments_of(ours).items()
-    ] == [
-        (name, argument.default, argument.kind)
-        for name, argument in theirs.items()
-        if name not in later
+    own, theirs = arguments_of(ours), arguments_of(getattr(ORIGINALS, by_name(ours)))
+    assert [(name, one.default, one.kind) for name, one in own.items()] == [
+        (name, one.default, one.kind) for name, one in theirs.items()
     ]
 
 
-@pytest.mark.parametrize("ours", [*TF2_OPTIMIZERS, *CONFIGS], ids=by_name)
+@every_optimizer
 def test_docstring_says_everything(ours):
     documented = inspect.getdoc(ours)
     for part in ("Args:", "Raises:", "Source:", "float32", *arguments_of(ours)):
         assert part in documented, part
-    if ours in TF2_OPTIMIZERS:
-        assert "w <- " in inspect.getmodule(ours).__doc__
-        assert f"`{by_name(LEGACY[ours])}` has no default" in documented
+    assert "w <- " in inspect.getmodule(ours).__doc__
+    assert f"`{by_name(LEGACY[ours])}` has no default" in documented
 
 
 # Optimizers as values.
@@ -151,32 +141,7 @@ def test_learning_rate_may_be_a_number_or_a_function(ours):
         assert ours(rate).learning_rate is rate
 
 
-TABLE = {"vocabulary_size": 4, "dim": 2}
-OPTIMIZERS = "optimizer must be one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, or None; got "
-SHAPE = "a list of ints, a tf.TensorShape or None"
-ALLOWED = {
-    embedding.TableConfig: TABLE,
-    embedding.FeatureConfig: {"table": embedding.TableConfig(**TABLE)},
-    embedding.QuantizationConfig: {"num_buckets": 2, "lower": 0.0, "upper": 1.0},
-}
 REFUSED = [
-    *(
-        (ours, {name: wrong}, f"{name} must be {allowed}; got {wrong!r}.")
-        for ours, name, values, allowed in (
-            (embedding.TableConfig, "vocabulary_size", [0, 4.0], "an int >= 1"),
-            (embedding.TableConfig, "dim", [-2, True], "an int >= 1"),
-            (embedding.TableConfig, "initializer", [3], "callable or None"),
-            (embedding.TableConfig, "combiner", [None, "max"], "'mean', 'sum' or 'sqrtn'"),
-            (embedding.TableConfig, "name", [3], "a string or None"),
-            (embedding.TableConfig, "quantization_config", [3], "a QuantizationConfig or None"),
-            (embedding.FeatureConfig, "max_sequence_length", [-1, 1.0], "an int >= 0"),
-            (embedding.FeatureConfig, "validate_weights_and_indices", [1], "True or False"),
-            (embedding.FeatureConfig, "output_shape", ["wide"], SHAPE),
-            (embedding.FeatureConfig, "name", [3], "a string or None"),
-            (embedding.QuantizationConfig, "num_buckets", [1, 2.5], "an int >= 2"),
-        )
-        for wrong in values
-    ),
     *(
         (
             ours,
@@ -192,59 +157,12 @@ REFUSED = [
         {"initial_accumulator_value": 0, "allow_zero_accumulator": True},
         "initial_accumulator_value must be positive; got 0.",
     ),
-    *(
-        (
-            embedding.TableConfig,
-            {"optimizer": wrong},
-            f"{OPTIMIZERS}{wrong!r}. from_legacy translates a legacy one.",
-        )
-        for wrong in (0.1, ee.StochasticGradientDescentParameters(0.5))
-    ),
-    (
-        embedding.FeatureConfig,
-        {"table": "t"},
-        "table must be a TableConfig of estimator_emb.embedding; got 't'. from_tensorflow "
-        "translates TensorFlow's features with their tables.",
-    ),
-    *(
-        (
-            embedding.QuantizationConfig,
-            {"lower": wrong},
-            f"lower and upper must be numbers, lower below upper; got {wrong!r} and 1.0.",
-        )
-        for wrong in (1.0, "a")
-    ),
 ]
 
 
 @pytest.mark.parametrize(("ours", "arguments", "message"), REFUSED, ids=itertools.count())
 def test_classes_refuse_wrong_values(ours, arguments, message):
-    got = refusal(ValueError, ours, **{**ALLOWED.get(ours, {}), **arguments})
-    assert got == f"{by_name(ours)}: {message}"
-
-
-def test_configs_have_repr_and_equality():
-    quantization = embedding.QuantizationConfig(4, -1.0, 1.0)
-    assert quantization == embedding.QuantizationConfig(4, -1.0, 1.0)
-    assert repr(quantization) == "QuantizationConfig(num_buckets=4, lower=-1.0, upper=1.0)"
-    table = embedding.TableConfig(4, 2, initializer=tf.zeros, name="t")
-    assert table != embedding.TableConfig(4, 2, initializer=tf.zeros, name="t")
-    assert repr(table) == (
-        f"TableConfig(vocabulary_size=4, dim=2, initializer={tf.zeros!r}, optimizer=None, "
-        "combiner='mean', name='t', quantization_config=None)"
-    )
-    feature = embedding.FeatureConfig(table, 3, True, [4, None], "f")
-    assert feature.output_shape.as_list() == [4, None]
-    assert repr(feature) == (
-        f"FeatureConfig(table={table!r}, max_sequence_length=3, "
-        "validate_weights_and_indices=True, output_shape=TensorShape([4, None]), name='f')"
-    )
-
-
-def test_default_initializer_scales_with_the_dimension():
-    initializer = embedding.TableConfig(2000, 16).initializer
-    assert isinstance(initializer, tf.compat.v1.truncated_normal_initializer)
-    assert (initializer.mean, initializer.stddev) == (0.0, 0.25)
+    assert refusal(ValueError, ours, **arguments) == f"{by_name(ours)}: {message}"
 
 
 # TensorFlow's own objects.
@@ -254,19 +172,42 @@ def test_default_initializer_scales_with_the_dimension():
 def test_tensorflows_optimizers_keep_every_field(ours):
     for arguments in ({}, changed_everywhere(ours), {"learning_rate": constant_rate}):
         original = getattr(ORIGINALS, by_name(ours))(**arguments)
-        back = embedding.to_tensorflow(ours(**arguments))
-        assert type(back) is type(original) and vars(back) == vars(original)
-        for translated in (
-            optimizers.as_parameters(original, "TableConfig"),
-            embedding.from_tensorflow(original),
-            embedding.TableConfig(4, 2, optimizer=original).optimizer,
-        ):
-            assert type(translated) is ours
-            assert translated == ours(**arguments)
-            for name, value in vars(original).items():
-                assert getattr(translated, name) == value, name
+        translated = optimizers.as_parameters(original, "TableConfig")
+        assert type(translated) is ours
+        assert translated == ours(**arguments)
+        for name, value in vars(original).items():
+            assert getattr(translated, name) == value, name
         own = type("Own", (type(original),), {"__module__": "program"})(**arguments)
-        assert embedding.from_tensorflow(own) == ours(**arguments)
+        assert optimizers.as_parameters(own, "TableConfig") == ours(**arguments)
+
+
+@every_optimizer
+def test_hardware_messages_equal_tensorflows(ours):
+    """TensorFlow's optimizer and ours write the same message for TPU v2 to v4."""
+    arguments = changed_everywhere(ours)
+    arguments.pop("slot_variable_creation_fn", None)
+    if "low_dimensional_packing_status" in arguments:
+        arguments["low_dimensional_packing_status"] = 1  # protobuf 7 refuses a bool.
+    arguments["learning_rate"] = 0.25
+    theirs = optimization_pb2.OptimizationParameters()
+    getattr(ORIGINALS, by_name(ours))(**arguments)._set_optimization_parameters(theirs)
+    engine = hardware.TPUEmbedding(
+        {"t": ee.TableConfig(7, 2)},
+        {"x": ee.FeatureConfig("t")},
+        8,
+        hardware.TRAINING,
+        optimization_parameters=ours(**arguments),
+        device_config=hardware.DeviceConfig(1, 2, "/job:worker"),
+    )
+    (table,) = engine.config_proto.table_descriptor
+    assert table.optimization_parameters.learning_rate.constant == 0.25
+    table.optimization_parameters.ClearField("learning_rate")
+    assert table.optimization_parameters == theirs
+
+
+def test_configs_are_tensorflows_own():
+    for name in ("FeatureConfig", "QuantizationConfig", "TableConfig"):
+        assert getattr(embedding, name) is getattr(ORIGINALS, name)
 
 
 def test_an_optimizer_of_keras_is_refused():
@@ -274,202 +215,6 @@ def test_an_optimizer_of_keras_is_refused():
     for value in (legacy.Adam(), tf.keras.optimizers.SGD()):
         with pytest.raises(ValueError, match="TableConfig: optimization_parameters must be one of"):
             optimizers.as_parameters(value, "TableConfig")
-
-
-def test_from_tensorflow_refuses_unknown_objects():
-    names = (
-        "Expected one of SGD, Adagrad, AdagradMomentum, Adam, FTRL, TableConfig, FeatureConfig, "
-        "QuantizationConfig of estimator_emb.embedding or tf.tpu.experimental.embedding; got "
-    )
-    for value in (3, None, ee.AdagradParameters(0.1)):
-        assert refusal(ValueError, embedding.from_tensorflow, value) == f"{names}{value!r}."
-    if hasattr(ORIGINALS, "CustomOptimizer"):
-        custom = ORIGINALS.CustomOptimizer(lambda *args: args)
-        assert refusal(ValueError, embedding.from_tensorflow, custom) == f"{names}{custom!r}."
-
-
-@pytest.mark.skipif(
-    "dtype" not in arguments_of(ORIGINALS.TableConfig), reason="arguments of later versions"
-)
-def test_from_tensorflow_refuses_layouts_and_integer_tables():
-    got = embedding.from_tensorflow(ORIGINALS.TableConfig(4, 2, dtype=tf.float32))
-    assert (got.vocabulary_size, got.dim) == (4, 2)
-    wide = ORIGINALS.TableConfig(4, 2, layout="wide", dtype=tf.int32)
-    assert refusal(ValueError, embedding.from_tensorflow, wide) == (
-        "TableConfig: estimator_emb.embedding has no counterpart of layout='wide', "
-        "dtype=tf.int32. Leave them at their defaults."
-    )
-
-
-# Translation between the vocabularies.
-
-
-def arguments_for(legacy, value):
-    """Returns the legacy arguments that correspond to the attributes of a TF2 object."""
-    return {name: getattr(value, name) for name in arguments_of(legacy)}
-
-
-@pytest.mark.parametrize("everywhere", [False, True], ids=["defaults", "changed"])
-@every_optimizer
-def test_optimizers_translate_both_ways(ours, everywhere):
-    arguments = changed_everywhere(ours) if everywhere else example_arguments(ours)
-    for name in ("slot_variable_creation_fn", "low_dimensional_packing_status"):
-        if name in arguments:
-            arguments[name] = example_arguments(ours)[name]
-    value = ours(**arguments)
-    legacy = embedding.to_legacy(value)
-    assert type(legacy) is LEGACY[ours]
-    assert legacy.arguments() == arguments_for(LEGACY[ours], value)
-    assert embedding.from_legacy(legacy) == value
-    assert value != legacy and legacy != value
-    assert embedding.to_legacy(getattr(ORIGINALS, by_name(ours))(**arguments)) == legacy
-
-    legacy = LEGACY[ours](
-        **changed_everywhere(LEGACY[ours]) if everywhere else example_arguments(LEGACY[ours])
-    )
-    value = embedding.from_legacy(legacy)
-    assert type(value) is ours
-    assert arguments_for(LEGACY[ours], value) == legacy.arguments()
-    assert embedding.to_legacy(value) == legacy
-    assert embedding.from_legacy(value) is value
-
-
-@every_optimizer
-def test_to_legacy_refuses_optimizer_fields_without_counterpart(ours):
-    lost = {
-        "learning_rate": constant_rate,
-        "slot_variable_creation_fn": create_slots,
-        "low_dimensional_packing_status": True,
-    }
-    lost = {name: value for name, value in lost.items() if name in arguments_of(ours)}
-    listed = ", ".join(f"{name}={value!r}" for name, value in lost.items())
-    assert refusal(ValueError, embedding.to_legacy, ours(**lost)) == (
-        f"{by_name(ours)}: the legacy vocabulary has no counterpart of {listed}. Give the "
-        "optimizer itself as optimization_parameters, which takes it as it is."
-    )
-
-
-def test_tables_translate_both_ways():
-    table = embedding.TableConfig(
-        4, 2, initializer=tf.zeros, optimizer=embedding.Adam(0.5), combiner="sqrtn", name="t"
-    )
-    legacy = embedding.to_legacy(table)
-    assert legacy == ee.TableConfig(
-        4,
-        2,
-        initializer=tf.zeros,
-        combiner="sqrtn",
-        optimization_parameters=ee.AdamParameters(0.5, epsilon=1e-7),
-    )
-    assert vars(embedding.from_legacy(legacy, name="t")) == vars(table)
-    plain = embedding.TableConfig(4, 2)
-    assert vars(embedding.from_legacy(embedding.to_legacy(plain))) == vars(plain)
-
-    legacy = ee.TableConfig(7, 3, combiner="sum")
-    assert embedding.to_legacy(embedding.from_legacy(legacy)) == legacy
-    original = ORIGINALS.TableConfig(4, 2, tf.zeros, ORIGINALS.SGD(0.5), "sum", "t")
-    assert embedding.to_legacy(original) == ee.TableConfig(
-        4, 2, tf.zeros, "sum", optimization_parameters=ee.StochasticGradientDescentParameters(0.5)
-    )
-
-
-def test_features_translate_both_ways():
-    table = embedding.TableConfig(4, 2, name="t")
-    feature = embedding.FeatureConfig(table, 5, name="f")
-    legacy = embedding.to_legacy(feature)
-    assert legacy == ee.FeatureConfig("t", 5)
-    back = embedding.from_legacy(legacy, name="f", table=table)
-    assert repr(back) == repr(feature)
-    assert back.table is table
-
-
-def rate_of_step(step):
-    return 0.5
-
-
-MOVING = LEGACY.values()
-NO_COUNTERPART = "the {} vocabulary has no counterpart of "
-NAMED = embedding.TableConfig(4, 2, name="t")
-TO_LEGACY_REFUSES = [
-    (
-        embedding.QuantizationConfig(4, -1.0, 1.0),
-        f"to_legacy: {NO_COUNTERPART}QuantizationConfig(num_buckets=4, lower=-1.0, upper=1.0).",
-    ),
-    (
-        embedding.TableConfig(4, 2, quantization_config=embedding.QuantizationConfig(4, -1.0, 1.0)),
-        f"TableConfig: {NO_COUNTERPART}quantization_config=QuantizationConfig(num_buckets=4, "
-        "lower=-1.0, upper=1.0). Only TPU hardware quantizes; set it to None.",
-    ),
-    (
-        embedding.FeatureConfig(embedding.TableConfig(4, 2), 0, False, [4]),
-        f"FeatureConfig: {NO_COUNTERPART}validate_weights_and_indices=False, "
-        "output_shape=TensorShape([4]). Leave them at their defaults.",
-    ),
-    (
-        embedding.FeatureConfig(embedding.TableConfig(4, 2)),
-        "FeatureConfig: its table has no name, and the legacy FeatureConfig needs one for "
-        "table_id; give the TableConfig a name.",
-    ),
-]
-FROM_LEGACY_REFUSES = [
-    *(
-        (
-            value,
-            None,
-            f"from_legacy: {NO_COUNTERPART}{value!r}; it has SGD, Adagrad, AdagradMomentum, Adam, "
-            "FTRL, TableConfig and FeatureConfig.",
-        )
-        for value in (
-            object,
-            *(one(**example_arguments(one)) for one in optimizers.PARAMETERS if one not in MOVING),
-        )
-    ),
-    (
-        optimizers.FtrlParameters(0.1, initial_accumulator_value=0),
-        None,
-        "FTRL: initial_accumulator_value must be positive; got 0.",
-    ),
-    *(
-        (
-            ee.TableConfig(4, 2, **{name: value}),
-            None,
-            f"TableConfig: {NO_COUNTERPART}{name}={value!r}. A rate belongs in the table's "
-            "optimizer, and a table of one id per sample may as well have the combiner 'sum'.",
-        )
-        for name, value in {
-            "hot_id_replication": True,
-            "learning_rate": 0.5,
-            "learning_rate_fn": rate_of_step,
-            "combiner": None,
-        }.items()
-    ),
-    (
-        ee.FeatureConfig("t", weight_key="w"),
-        NAMED,
-        f"FeatureConfig: {NO_COUNTERPART}weight_key='w'. There, weights go into the lookup beside "
-        "the ids.",
-    ),
-    *(
-        (
-            ee.FeatureConfig("u"),
-            wrong,
-            "from_legacy: a FeatureConfig needs its table, a TableConfig whose name is the "
-            f"table_id 'u'; got {wrong!r}.",
-        )
-        for wrong in (None, NAMED)
-    ),
-]
-
-
-@pytest.mark.parametrize(("value", "message"), TO_LEGACY_REFUSES, ids=itertools.count())
-def test_to_legacy_refuses_configs_without_counterpart(value, message):
-    assert refusal(ValueError, embedding.to_legacy, value) == message.replace("{}", "legacy")
-
-
-@pytest.mark.parametrize(("value", "table", "message"), FROM_LEGACY_REFUSES, ids=itertools.count())
-def test_from_legacy_refuses_values_without_counterpart(value, table, message):
-    got = refusal(ValueError, embedding.from_legacy, value, table=table)
-    assert got == message.replace("{}", "TF2")
 
 
 # Whole trainings.

@@ -339,9 +339,15 @@ def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
     from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapters
 
     moved = embedding.checkpoint_to_tensorflow(
-        WORDS_OF_MOD, MOD, str(tmp_path / "tf2"), sparse_core=True, batch_size=8
+        WORDS_OF_MOD, MOD, str(tmp_path / "tf2"), batch_size=8
     )
-    config = embedding.sparse_core_config(moved.translation, "v6e", 2, {"words": 3})
+    config = theirs.SparseCoreEmbeddingConfig(
+        disable_table_stacking=True,
+        max_ids_per_chip_per_sample=64,
+        max_ids_per_table={"words": 12},
+        max_unique_ids_per_table={"words": 4},
+        allow_id_dropping=False,
+    )
     features = moved.translation.features
     stacked = tpu_embedding_v3._stack_tables_with_same_table_dim_and_optimizer(
         [features["words"].table], list(features.items()), 2, 2, config

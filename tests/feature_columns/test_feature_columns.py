@@ -1,7 +1,5 @@
 """Feature columns: their tables, their ids of strings, and their use in a model."""
 
-import logging
-
 import harness
 import numpy as np
 import pytest
@@ -286,32 +284,6 @@ def test_vocabulary_file_gives_ids(tmp_path):
     assert ids_of(fc.embedding_column(head, 2), WORDS) == expected
 
 
-@pytest.mark.parametrize(
-    "before, text, size, problem",
-    [
-        (None, None, 2, "does not exist."),
-        (None, "", 2, "is empty."),
-        (None, "plum\nfig\n", 3, "has 2 lines, fewer than its vocabulary_size, 3."),
-        # The file changed after the column was made.
-        (
-            "plum\nfig\nquince",
-            "plum\nfig",
-            None,
-            "has 2 lines, fewer than its vocabulary_size, 3.",
-        ),
-    ],
-)
-def test_bad_vocabulary_files_are_refused(before, text, size, problem, tmp_path):
-    path = tmp_path / "words"
-    if before is not None:
-        path.write_text(before)
-    words = fc.categorical_column_with_vocabulary_file("word", str(path), size)
-    if text is not None:
-        path.write_text(text)
-    message = harness.refusal(ValueError, ids_of, fc.embedding_column(words, 2), WORDS)
-    assert message == f"Column 'word': vocabulary file {str(path)!r} {problem}"
-
-
 def test_an_empty_vocabulary_file_without_a_size_is_refused(tmp_path):
     path = tmp_path / "words"
     path.write_text("")
@@ -320,16 +292,22 @@ def test_an_empty_vocabulary_file_without_a_size_is_refused(tmp_path):
         only_table(fc.embedding_column(words, 2))
 
 
-def test_lines_after_the_declared_size_are_out_of_the_vocabulary(tmp_path, caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
+def test_lines_after_the_declared_size_are_out_of_the_vocabulary(tmp_path):
     path = tmp_path / "words"
     path.write_text("plum\nquince\napple\nfig\n")
     words = fc.categorical_column_with_vocabulary_file("word", str(path), 2)
     assert ids_of(fc.embedding_column(words, 2), WORDS) == [-1, -1, -1, 0, -1, 1, -1]
-    assert harness.said(caplog) == [
-        f"Column 'word': vocabulary file {str(path)!r} has 4 lines; those after vocabulary_size, "
-        "2, are not in the vocabulary."
-    ]
+
+
+def test_a_missing_or_short_vocabulary_file_is_named(tmp_path):
+    path = tmp_path / "words"
+    path.write_text("plum\n")
+    words = fc.categorical_column_with_vocabulary_file("word", str(path), 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid vocab_size in .*words"):
+        ids_of(fc.embedding_column(words, 2), WORDS)
+    path.unlink()
+    with pytest.raises(tf.errors.NotFoundError, match=str(path)):
+        ids_of(fc.embedding_column(words, 2), WORDS)
 
 
 def test_integers_need_no_lookup():

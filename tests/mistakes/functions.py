@@ -34,13 +34,6 @@ def mapped(change):
 
 CHANGES = r"""
 [build ValueError]
-model_fn = lambda x, labels, mode, params: None
-    model_fn ({lambda}) must include features argument; it takes ['x', 'labels', 'mode',
-    'params'].
-model_fn = lambda features, label, mode, params: None
-    model_fn ({lambda}) has following not expected args: ['label']. A model_fn takes features,
-    labels, mode, params and config; give it other values by params, or by functools.partial.
-    Did you mean 'labels'?
 estimator.model_dir = '/elsewhere'
     `model_dir` are set both in constructor and `RunConfig`, but with different values. In
     constructor: '/elsewhere', in `RunConfig`: '{directory}'
@@ -121,9 +114,6 @@ train.input_fn = lambda params: (one for one in [])
 train.input_fn = lambda program, params: v1.data.make_one_shot_iterator(program.input_fn(params))
     input_fn ({lambda}) must return a Dataset, or features and labels; it returned an iterator,
     Iterator. Return the Dataset, or what get_next() returns.
-train.input_fn = lambda params, path: None
-    input_fn ({lambda}) takes the argument 'path', which TPUEstimator does not give: it gives
-    params, config, mode and input_context. Give it a value by functools.partial.
 [train KeyError]
 logits = lambda features: features['ages']
     "'ages'. The features that model_fn is given are ['age', 'item', 'words']. Did you mean
@@ -184,12 +174,6 @@ predictions = lambda logits: {'mean': tf.reduce_mean(logits, name='mean_of_all')
     example at a time.
 predictions = lambda program, logits: {'loss': program.loss(logits, None)}
     Argument `multi_class_labels` must not be None.
-[export ValueError]
-export.serving_input_receiver_fn = lambda: None
-    serving_input_receiver_fn ({lambda}) must return a ServingInputReceiver; it returned None.
-    Is its `return` missing?
-export.serving_input_receiver_fn = lambda: {'item': 1}
-    serving_input_receiver_fn ({lambda}) must return a ServingInputReceiver; it returned a dict.
 [build TypeError host]
 columns = lambda program: [*Program.columns(program), fc.numeric_column('age')]
     Unsupported feature column 'age', of type NumericColumn: it has no table on a TPU. Supported

@@ -1,7 +1,6 @@
 """The optimizer classes as values: signatures, comparison, copies, validation, translation."""
 
 import copy
-import functools
 import importlib
 import inspect
 import math
@@ -132,35 +131,6 @@ def test_only_non_lazy_adam_updates_untouched_rows():
     for ours in PARAMETERS:
         assert ours(**example_arguments(ours)).updates_untouched_rows is False
     assert optimizers.AdamParameters(0.1, lazy_adam=False).updates_untouched_rows is True
-
-
-MDL_NUMBERS = [i / 16 for i in range(1, 11)]
-
-
-def test_mdl_adagrad_light_is_for_the_hardware_only():
-    value = optimizers.MDLAdagradLightParameters(0.1, *MDL_NUMBERS, True, False)
-    assert value.only_on_hardware is True
-    assert [ours.only_on_hardware for ours in PARAMETERS] == [False] * len(PARAMETERS)
-    assert optimizers.MDLAdagradLightParameters not in PARAMETERS
-    assert [value.initial_value(slot) for slot in value.slots] == [0.1, 0.0, 0.0]
-    assert value == eval(repr(value), vars(optimizers))
-    update = (optimizers.NUMPY, 0.1, 0.0, 0.0)
-    assert harness.refusal(NotImplementedError, value.update, *update) == (
-        "MDLAdagradLightParameters: the update rule of MDL Adagrad light was never published, "
-        "so only TPU hardware can train with it. Choose another optimizer."
-    )
-
-
-def test_mdl_adagrad_light_checks_its_arguments():
-    make = functools.partial(optimizers.MDLAdagradLightParameters, 0.1)
-    for error, arguments, message in (
-        (TypeError, (*MDL_NUMBERS, True, 1), "mdl_regularize must be True or False; got 1."),
-        (TypeError, ("much", *MDL_NUMBERS[1:], True, True), "l2 must be a number; got 'much'."),
-    ):
-        got = harness.refusal(error, make, *arguments)
-        assert got == f"MDLAdagradLightParameters: {message}"
-    got = harness.refusal(ValueError, make, *MDL_NUMBERS, True, True, initial_accumulator=0.0)
-    assert got == "MDLAdagradLightParameters: initial_accumulator must be positive; got 0.0."
 
 
 # Validation.

@@ -8,6 +8,7 @@ computed in float64, and `f32` in float32 as on the hardware.
 import dataclasses
 from collections.abc import Callable
 
+import harness
 import numpy as np
 import pytest
 import reference
@@ -100,12 +101,9 @@ def test_rule_and_step_equal_golden(case, library):
     "case", [one for one in cases(False) if one.values[0]["optimizer"] in TF2_GOLDEN_CLASSES]
 )
 def test_the_tf2_vocabulary_equals_golden(case):
-    legacy = parameters_of(case)[0]
-    if case["hyper"].get("initial_accumulator") == 0:
-        with pytest.raises(ValueError, match="FTRL: initial_accumulator_value must be positive"):
-            embedding.from_legacy(legacy)
-        return
-    parameters = embedding.from_legacy(legacy)
+    spec = harness.table_spec(4, 2, parameters_of(case)[0])
+    theirs = embedding.to_tensorflow(spec).features["x"].table.optimizer
+    parameters = optimizers.as_parameters(theirs, "TableConfig")
     assert type(parameters) is TF2_GOLDEN_CLASSES[case["optimizer"]]
     check_golden(case, parameters, "numpy")
 

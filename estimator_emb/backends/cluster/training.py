@@ -22,10 +22,8 @@ from estimator_emb.compat.internals.estimators import (
     stock_train_and_evaluate,
 )
 from estimator_emb.compat.internals.graphs import not_converted
-from estimator_emb.guards.checks import call_arguments
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.program_calls import called_by_program
-from estimator_emb.spec import tf_config
 
 _OVER = ".estimator_emb.over"
 """A file in model_dir. The chief writes another text into it each time that a training is over."""
@@ -53,12 +51,10 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       Without a cluster, (metrics of the last evaluation, results of its exporters). Otherwise None.
 
     Raises:
-      ValueError: TF_CONFIG or ESTIMATOR_EMB_WAIT_LIMIT is invalid.
+      ValueError: ESTIMATOR_EMB_WAIT_LIMIT is invalid.
       TypeError: an argument has the wrong type.
       SystemExit: this process is a parameter server, and training is over.
     """
-    tf_config.read_tf_config()
-    call_arguments.check_specs(train_spec, eval_spec)
     config: Any = getattr(estimator, "config", None)
     if isinstance(eval_spec, EvalSpec):
         best_exports.begin(estimator, eval_spec)

@@ -1,7 +1,6 @@
 """Describes the shape of an emulated TPU to tensorflow-estimator."""
 
 import contextlib
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -106,20 +105,6 @@ class EmulatedContext(InternalTPUContext):
         """The number of samples per batch that this process reads, or None if not fixed."""
         size = self.global_batch_size
         return size and size * len(self.own_hosts) // self.num_hosts
-
-    def _validate_tpu_configuration(self) -> None:
-        try:
-            super()._validate_tpu_configuration()
-        except ValueError as error:
-            found = re.match(
-                r"(\w+) batch size (\d+) must be divisible by number of replicas (\d+)$", str(error)
-            )
-            if not found:
-                raise
-            mode, size, replicas = found[1], int(found[2]), int(found[3])
-            below = size // replicas * replicas
-            sizes = [f"{mode}_batch_size={one}" for one in (below, below + replicas) if one]
-            raise ValueError(f"{error}. Give TPUEstimator {' or '.join(sizes)}.") from None
 
     def _get_tpu_system_metadata(self) -> Any:
         return self._metadata

@@ -192,7 +192,6 @@ class _TablesOfSpec(TPUEmbedding):
     def __init__(self, spec: EmbeddingConfigSpec, tables: list[Table], mode: str, context: Any):
         training = mode == ModeKeys.TRAIN
         metadata = context._get_tpu_system_metadata()
-        tpu_generations.check_system(metadata, context.config.cluster)
         self._tables_of_spec = tables
         features = {
             feature.key: FeatureConfig(table.name, feature.max_sequence_length, feature.weight_key)

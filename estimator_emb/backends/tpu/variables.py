@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import colocate_with
 from estimator_emb.engine.tables.partition import Partition
-from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
+from estimator_emb.optimizers import PARAMETERS, OptimizationParameters
 
 
 def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:
@@ -25,7 +25,7 @@ def _slot_tuples(suffix: str) -> dict[type[OptimizationParameters], Any]:
             optimizer.__name__.removesuffix("Parameters") + suffix,
             [slot.legacy_name or slot.name for slot in optimizer.slots],
         )
-        for optimizer in ON_TPUS
+        for optimizer in PARAMETERS
         if optimizer.slots
     }
 

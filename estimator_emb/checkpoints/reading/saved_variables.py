@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from estimator_emb.checkpoints.files import checkpoint_files, checkpoint_reader, paths
 from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
-from estimator_emb.optimizers import ON_TPUS, OptimizationParameters
+from estimator_emb.optimizers import PARAMETERS, OptimizationParameters
 from estimator_emb.spec.resolved import TABLE_PREFIX
 
 HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
@@ -18,7 +18,7 @@ HELPER_PREFIX = "tpu_embedding_dummy_table_variable_"
 RECORD = "estimator_emb/row_order"
 """Name of the variable, a scalar string, that records the row order of a checkpoint."""
 
-_SUFFIXES = sorted({slot.suffix for optimizer in ON_TPUS for slot in optimizer.slots})
+_SUFFIXES = sorted({slot.suffix for optimizer in PARAMETERS for slot in optimizer.slots})
 
 DENSE_TOO = {"/Adagrad", "/Ftrl", "/Ftrl_1", "/Momentum", "/ProximalAdagrad"}
 """Slot suffixes that optimizers of `tf.compat.v1.train` also give to dense variables."""
@@ -140,12 +140,12 @@ def optimizer_of(name: str, names: Container[str]) -> tuple[str, str | None] | N
 
 def optimizer_class(name: str) -> type[OptimizationParameters]:
     """Returns the class that `SavedVariable.optimizer` names."""
-    return next(one for one in ON_TPUS if one.__name__ == f"{name}Parameters")
+    return next(one for one in PARAMETERS if one.__name__ == f"{name}Parameters")
 
 
 def _optimizer(name: str, slots: Sequence[str]) -> str | None:
     suffixes = {slot.removeprefix(name) for slot in slots}
-    for optimizer in ON_TPUS:
+    for optimizer in PARAMETERS:
         if suffixes and suffixes == {slot.suffix for slot in optimizer.slots}:
             return optimizer.__name__.removesuffix("Parameters")
     return None

@@ -69,7 +69,7 @@ _CLASSES = pathlib.Path(__file__).parents[2] / "optimizers" / "_classes.py"
 PARAMETERS = " ".join(re.findall(r"(\w+) as ", _CLASSES.read_text(encoding="utf-8")))
 """The optimizers of this package. Importing their module needs TensorFlow, so its text is read."""
 
-_OF_TPU_EMBEDDING = re.sub(r"\b(Adadelta|CenteredRMSProp|MDLAdagradLight)\w+ ?", "", PARAMETERS)
+_OF_TPU_EMBEDDING = re.sub(r"\b(Adadelta|CenteredRMSProp)\w+ ?", "", PARAMETERS)
 """The optimizers that TensorFlow's own `tpu_embedding` has."""
 
 _PUBLIC = (

@@ -7,7 +7,6 @@ RNN names were in TensorFlow 2 only.
 """
 
 # Reads TF_CONFIG for strategies of several workers.
-from tensorflow.python.distribute.cluster_resolver import tfconfig_cluster_resolver
 from tensorflow_estimator.python.estimator import estimator as _estimator
 from tensorflow_estimator.python.estimator import model_fn as _model_fn
 from tensorflow_estimator.python.estimator import run_config as _run_config

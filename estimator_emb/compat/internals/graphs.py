@@ -73,9 +73,6 @@ function_def_to_graph = _function_def_to_graph.function_def_to_graph
 fn_args = _function_utils.fn_args
 """Returns the arguments of a function, partial or method of a program, as Estimators do."""
 
-has_kwargs = _function_utils.has_kwargs
-"""Returns whether a program's function takes any keyword argument, as Estimators do."""
-
 not_converted = _autograph.autograph_artifact
 """Keeps AutoGraph, in a `tf.function`, from rewriting a function and everything that it calls.
 

@@ -12,8 +12,5 @@ from tensorflow.core.protobuf import (
 # The optimizers of the embedding hardware.
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
 
-# The topology of a TPU, with the features of its generation.
-from tensorflow.core.protobuf.tpu import topology_pb2
-
 # The configuration of the tables for the embedding hardware.
 from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration

@@ -2,7 +2,6 @@
 
 from tensorflow.compiler.tf2xla.python import xla as _xla
 from tensorflow.python.distribute import tpu_util as _tpu_util
-from tensorflow.python.framework import kernels as _kernels
 from tensorflow.python.ops import gen_tpu_ops as _gen_tpu_ops
 from tensorflow.python.platform import device_context as _device_context
 from tensorflow.python.tpu import tpu as _tpu
@@ -29,9 +28,6 @@ device_context = _device_context
 
 TPUReplicateContext = _tpu_replication.TPUReplicateContext
 """The context that an emulated TPU tells a program."""
-
-registered_kernels = _kernels.get_registered_kernels_for_op
-"""Returns the kernels of an op. An op without a CPU kernel fails every session call."""
 
 tpu_shard_context = _tpu_function.tpu_shard_context
 """Tells `CrossShardOptimizer` and TPU columns the number of cores that run the model."""

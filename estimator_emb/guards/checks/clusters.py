@@ -42,7 +42,7 @@ def check_no_strategy(config: Any, tables: bool, emulated: bool) -> None:
 
 def check_alone() -> None:
     """Raises ValueError if TF_CONFIG has a cluster: an emulated TPU needs a single process."""
-    config = tf_config.read_tf_config()
+    config = tf_config.content()
     jobs = {job: len(tasks) for job, tasks in config.get("cluster", {}).items()}
     training = {job: count for job, count in jobs.items() if job != "evaluator"}
     if sum(training.values()) <= 1:

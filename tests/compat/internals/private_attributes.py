@@ -134,9 +134,6 @@ ATTRIBUTES = {
         "initialize_tpu_system_impl": "replaced: an emulated TPU needs no start",
         "shutdown_tpu_system_impl": "the same, at the end",
     },
-    tf.distribute.cluster_resolver.TPUClusterResolver: {
-        "_tpu_topology": "what a TPU says of its generation, or None"
-    },
     graphs.tf_export: {
         "API_ATTRS": "gets an entry for tensorflow-estimator where it has none",
         "API_ATTRS_V1": "the same, for names of TensorFlow 1",
