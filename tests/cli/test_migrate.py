@@ -421,6 +421,8 @@ def test_names_of_files_are_escaped(folder, capfdbinary):
         "x{0} = tpu.TPUConfig({0})",
         "import a.b{0}\na.b{0}.c()",
         "c{0} = tpu.TPUConfig\nd{0} = c{0}(1)",
+        "from tensorflow.contrib import tpu\nx = tpu.TPUConfig({0})\ny[x] = x",
+        "if tf:\n    x = tf.layers.dense(x, {0})\n    y = y.a{0}",
         "def f{0}():\n    return tf.log(tpu.RunConfig(tf.contrib.layers.dense(1)))",
     ],
 )
