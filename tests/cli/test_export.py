@@ -481,7 +481,6 @@ COMMANDS = {
     },
     "convert": ("convert", ["--table=words"]),
     "inspect": ("inspect", ["--values"]),
-    "inspect against": ("inspect", ["--against", MOD]),
 }
 
 

@@ -16,7 +16,7 @@ import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
 
 CALLS = {
-    "inspect": (["A"], [["--values"], ["--against", "B"]]),
+    "inspect": (["A"], [["--values"]]),
     "compare": (["A", "B"], [["--rtol=0"], ["--ignore", "a*"]]),
     "convert": (["A", "B"], [["--table", "a*"], ["--table=b"], ["--reverse"], ["--hosts=2"]]),
     "export": (["A", "B"], [["--to", "npz"], ["--table=a"], ["--slots"]]),
@@ -112,8 +112,6 @@ inspect @folder
 inspect @mod/model.ckpt-7.index
     There is no checkpoint '@mod/model.ckpt-7.index': give '@mod/model.ckpt-7', without the end of
     the file's name.
-inspect @mod --against=@folder
-    Folder '@folder' holds no checkpoint.
 convert @mod @folder/new
     the following arguments are required: --table
 convert @folder/no @folder/new --table=words
