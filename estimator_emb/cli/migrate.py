@@ -10,12 +10,13 @@ import os
 import stat
 import sys
 import tempfile
+import tokenize
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from estimator_emb.cli import parsing, program_files
+from estimator_emb.cli import parsing
 from estimator_emb.reporting.text_columns import escaped
 
 if TYPE_CHECKING:
@@ -155,12 +156,24 @@ def _read(path: str, is_written: bool) -> _File:
     if is_written and not (os.access(real, os.W_OK) and os.access(os.path.dirname(real), os.W_OK)):
         raise _Unusable(f"{path}: this file, or its folder, may not be written.")
     try:
-        text, encoding = program_files.decoded(data)
+        text, encoding = _decoded(data)
         if text.encode(encoding) != data:
             raise _Unusable(f"{path}: its encoding {encoding} cannot be written back.")
     except ValueError as error:
         raise _Unusable(f"{path}: this is not Python: {error}.") from error
     return _File(path, real, encoding, text)
+
+
+def _decoded(source: bytes) -> tuple[str, str]:
+    """Returns (text, encoding) of source code, or raises ValueError if it is not source code."""
+    if b"\0" in source:
+        raise ValueError("it has null bytes")
+    try:
+        # Binary files often fail here, because their first lines declare no valid encoding.
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding), encoding
+    except (SyntaxError, LookupError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _rewritten(file: _File) -> "Rewritten":
@@ -174,10 +187,11 @@ def _rewritten(file: _File) -> "Rewritten":
             ast.parse(file.text)
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
+        line = (error.text or "").strip()
+        wrong = f"{error.msg}: {line}" if line else str(error.msg)
         why = (
-            f":{error.lineno}: this is not Python 3: "
-            f"{escaped(program_files.what_is_wrong(error))}. If it is Python 2, 2to3 and futurize "
-            "convert it."
+            f":{error.lineno}: this is not Python 3: {escaped(wrong)}. If it is Python 2, 2to3 and "
+            "futurize convert it."
         )
     except libcst.ParserSyntaxError as error:
         why = f":{error.raw_line}: LibCST cannot read this: {error.message}."

@@ -261,7 +261,6 @@ def test_words_after_a_program_belong_to_it(name, before, own):
     "call",
     [
         "run {0}.py",
-        "run {0}old.py",
         "check {0}.py",
         "cluster {0}.py",
         "compare {0} {0}",
