@@ -23,7 +23,7 @@ from large_tables import own_memory
 from workload import apart
 
 DIMENSION = 64
-EXPORTS = ("npz", "parquet", "safetensors", "saved-model")
+EXPORTS = ("npz", "parquet", "saved-model")
 TASKS = (*EXPORTS, "convert", "inspect")
 
 
@@ -57,7 +57,7 @@ def run(task: str, folder: str) -> dict[str, float]:
     start = time.perf_counter()
     with own_memory() as own:
         if task in EXPORTS:
-            checkpoint.export(path, out, task, slots=task in EXPORTS[:3], order="mod")
+            checkpoint.export(path, out, task, slots=task in EXPORTS[:2], order="mod")
         elif task == "convert":
             checkpoint.convert(path, f"{out}/model.ckpt-1", ["words"], hosts=2, source_order="mod")
         else:
