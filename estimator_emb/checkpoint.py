@@ -9,7 +9,6 @@ the saved tensor is not id r. `convert` rewrites such a checkpoint in the order 
 from typing import TYPE_CHECKING, Any
 
 from estimator_emb.catalog import extras
-from estimator_emb.checkpoints.reading.differences import Difference, differences
 from estimator_emb.checkpoints.reading.saved_tables import table, table_pieces, tables
 from estimator_emb.checkpoints.reading.saved_variables import HELPER_PREFIX, SavedVariable, inspect
 from estimator_emb.checkpoints.reading.statistics import TableStatistics, statistics
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
 __all__ = [
     "HELPER_PREFIX",
     "Conversion",
-    "Difference",
     "SavedVariable",
     "TableStatistics",
     "convert",
-    "differences",
     "export",
     "inspect",
     "statistics",

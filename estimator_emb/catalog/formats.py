@@ -21,7 +21,6 @@ class ExportFormat(typing.NamedTuple):
 EXPORT_FORMATS = {
     "npz": ExportFormat("npz", "NumPy's", "tables.npz"),
     "parquet": ExportFormat("parquet", "Apache Parquet", "<table>.parquet", "pyarrow"),
-    "safetensors": ExportFormat("safetensors", "safetensors", "tables.safetensors"),
     "saved-model": ExportFormat(
         "saved_model", "a SavedModel that looks up ids or labels", "saved_model.pb", slots=False
     ),

@@ -16,7 +16,7 @@ from typing import Any
 
 from estimator_emb.catalog import environment
 from estimator_emb.catalog.generations import GENERATIONS
-from estimator_emb.cli import load_package, parsing, program_files, run_options
+from estimator_emb.cli import load_package, parsing, run_options
 
 DETAILS = ""
 
@@ -66,7 +66,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Returns 0 if nothing is refused, 1 if something is, 2 if the program could not be checked."""
-    program_files.check_program(options)
+    run_options.check_program(options)
     python = options.compiler_python
     if python is not None and shutil.which(python) is None:
         raise parsing.WrongArguments(f"--compiler_python: there is no interpreter {python!r}")

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from estimator_emb.catalog import environment
-from estimator_emb.cli import parsing, processes, program_files, run_options
+from estimator_emb.cli import parsing, processes, run_options
 from estimator_emb.cli import screen as screen_lib
 
 DETAILS = """\
@@ -89,7 +89,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Runs a program as a cluster. The exit status is in DETAILS, or 128 + the chief's signal."""
-    program_files.check_program(options)
+    run_options.check_program(options)
     asked = run_options.variables(options, os.environ)  # Refuses conflicting options.
     _check_hosts(options, asked[environment.DEVICE.name])
     # The command line of this process, with `run` instead of `cluster`.

@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 DETAILS = """\
     estimator-emb inspect CHECKPOINT
-    estimator-emb inspect CHECKPOINT --values --against OTHER
+    estimator-emb inspect CHECKPOINT --values
 
 CHECKPOINT is the prefix of a checkpoint, such as /models/a/model.ckpt-100, or a folder for its
 latest checkpoint. The first line says which kind of program wrote the checkpoint, as far as the
 checkpoint tells. Slots of embedding optimizers are listed below their table. Without options, no
-values are read. With options, each value is read once, in pieces.
+values are read. With --values, each value is read once, in pieces.
 """
 
 
@@ -31,17 +31,10 @@ def fill_parser(parser: parsing.Parser) -> None:
         help="also read the tables, and show NaN and infinite numbers, rows that were never "
         "trained, and norms of the rows (mean and largest)",
     )
-    parser.add_argument(
-        "--against",
-        metavar="OTHER",
-        help="also compare all values with another checkpoint",
-    )
 
 
 def _check(options: argparse.Namespace) -> None:
-    for path in (options.checkpoint, options.against):
-        if path is not None:
-            paths.local_prefix(path)
+    paths.local_prefix(options.checkpoint)
 
 
 def _print(options: argparse.Namespace) -> None:
@@ -53,10 +46,6 @@ def _print(options: argparse.Namespace) -> None:
         with bars.work_bar(stays=False) as progress:
             found = checkpoint.statistics(options.checkpoint, progress=progress)
         _print_values(found)
-    if options.against is not None:
-        with bars.work_bar(stays=False) as progress:
-            differences = checkpoint.differences(options.checkpoint, options.against, progress)
-        _print_differences(differences, options.against)
 
 
 def _list(path: str) -> None:
@@ -99,24 +88,6 @@ def _print_values(found: Sequence["checkpoint.TableStatistics"]) -> None:
         if one.never_trained is None:
             text = f"rows of {one.name} that were never trained: not known, as {one.why_unknown}"
             print(escaped(text))
-
-
-def _print_differences(differences: Sequence["checkpoint.Difference"], other: str) -> None:
-    print()
-    if not differences:
-        print(f"no difference from {escaped(other)}")
-        return
-    print(f"differences from {escaped(other)}:")
-    rows = []
-    for one in differences:
-        if one.what == "values":
-            text = f"{one.rows:,} of {one.of_rows:,} rows, by {one.largest:.4g} at most"
-        elif one.what in ("shape", "type"):
-            text = f"{one.what} {one.first} here and {one.second} there"
-        else:
-            text = "only here" if one.what == "only in the first" else "only there"
-        rows.append((one.name, text))
-    print(aligned(rows))
 
 
 main = parsing.prints_errors(_check, _print)

@@ -10,12 +10,13 @@ import os
 import stat
 import sys
 import tempfile
+import tokenize
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from estimator_emb.cli import parsing, program_files
+from estimator_emb.cli import parsing
 from estimator_emb.reporting.text_columns import escaped
 
 if TYPE_CHECKING:
@@ -24,15 +25,10 @@ if TYPE_CHECKING:
 DETAILS = """\
     estimator-emb migrate PROGRAM.py
     estimator-emb migrate --write PROGRAM.py FOLDER
-    estimator-emb migrate --explain tf.contrib.layers.fully_connected
 
 The command prints the changes as a diff. On stderr it lists what a person must decide, by file and
 line. The exit status is 0 if something changes. It is 2 if nothing changes or a file cannot be
 read, and then no file is written. The command needs LibCST: pip install 'estimator-emb[migrate]'
-
---explain works without LibCST. It prints where a legacy name is today. For a module it also prints
-the names in it. The last part of a name is enough: --explain fully_connected. The exit status is 2
-if no table has the name.
 """
 
 _Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
@@ -58,27 +54,18 @@ def fill_parser(parser: parsing.Parser) -> None:
         "--write", action="store_true", help="change the files instead of printing a diff"
     )
     parser.add_argument(
-        "--explain", metavar="NAME", help="print where a legacy name is today, and change nothing"
-    )
-    parser.add_argument(
         "paths",
-        nargs="*",
+        nargs="+",
         metavar="PROGRAM.py",
         help="a program, or a folder for all *.py files in it",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Rewrites programs, shows how they would change, or explains a name.
+    """Rewrites programs, or shows how they would change.
 
     Returns the exit status that DETAILS describes.
     """
-    if options.explain is not None:
-        if options.paths or options.write:
-            raise parsing.WrongArguments("--explain takes neither a program nor --write")
-        return _explain(options.explain)
-    if not options.paths:
-        raise parsing.WrongArguments("the following arguments are required: PROGRAM.py")
     if importlib.util.find_spec("libcst") is None:
         _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
         return 2
@@ -112,17 +99,6 @@ def main(options: argparse.Namespace) -> int:
     for file, _ in results:
         _say(f"{file.path}: nothing to change.")
     return 2
-
-
-def _explain(name: str) -> int:
-    from estimator_emb.cli.migration import explained
-
-    lines = explained.lines(name)
-    if not lines:
-        _say(f"estimator-emb migrate: {name!r} is in no table of legacy names.")
-        return 2
-    print("\n".join(lines))
-    return 0
 
 
 def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:
@@ -180,12 +156,24 @@ def _read(path: str, is_written: bool) -> _File:
     if is_written and not (os.access(real, os.W_OK) and os.access(os.path.dirname(real), os.W_OK)):
         raise _Unusable(f"{path}: this file, or its folder, may not be written.")
     try:
-        text, encoding = program_files.decoded(data)
+        text, encoding = _decoded(data)
         if text.encode(encoding) != data:
             raise _Unusable(f"{path}: its encoding {encoding} cannot be written back.")
     except ValueError as error:
         raise _Unusable(f"{path}: this is not Python: {error}.") from error
     return _File(path, real, encoding, text)
+
+
+def _decoded(source: bytes) -> tuple[str, str]:
+    """Returns (text, encoding) of source code, or raises ValueError if it is not source code."""
+    if b"\0" in source:
+        raise ValueError("it has null bytes")
+    try:
+        # Binary files often fail here, because their first lines declare no valid encoding.
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(encoding), encoding
+    except (SyntaxError, LookupError) as error:
+        raise ValueError(str(error)) from error
 
 
 def _rewritten(file: _File) -> "Rewritten":
@@ -199,10 +187,11 @@ def _rewritten(file: _File) -> "Rewritten":
             ast.parse(file.text)
         return rewrite.rewrite(file.text, os.path.basename(file.real) == "__init__.py")
     except SyntaxError as error:
+        line = (error.text or "").strip()
+        wrong = f"{error.msg}: {line}" if line else str(error.msg)
         why = (
-            f":{error.lineno}: this is not Python 3: "
-            f"{escaped(program_files.what_is_wrong(error))}. If it is Python 2, 2to3 and futurize "
-            "convert it."
+            f":{error.lineno}: this is not Python 3: {escaped(wrong)}. If it is Python 2, 2to3 and "
+            "futurize convert it."
         )
     except libcst.ParserSyntaxError as error:
         why = f":{error.raw_line}: LibCST cannot read this: {error.message}."

@@ -4,7 +4,7 @@ import argparse
 import os
 
 from estimator_emb.catalog import environment
-from estimator_emb.cli import load_package, parsing, program_files, run_options
+from estimator_emb.cli import load_package, parsing, run_options
 
 DETAILS = """\
 The program finds `tf.estimator`, with estimator_emb's classes in it, on every supported TensorFlow
@@ -28,7 +28,7 @@ def fill_parser(parser: parsing.Parser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Runs the program and returns the exit status of `legacy.launch.launch`."""
-    program_files.check_program(options)
+    run_options.check_program(options)
     os.environ.update(run_options.variables(options, os.environ))
     if options.hosts:
         if os.environ[environment.DEVICE.name] != "pjrt":

@@ -144,6 +144,17 @@ RUN_OPTIONS = (
 OF_ANY_PROGRAM = tuple(option for option in RUN_OPTIONS if option.of_any_program)
 
 
+def check_program(options: argparse.Namespace) -> None:
+    """Raises WrongArguments for a missing program, and for --contrib without --tf-v1."""
+    if not options.program or options.program == ["-m"]:
+        raise WrongArguments("name one program: SCRIPT.py or -m MODULE")
+    script = options.program[0]
+    if script != "-m" and not os.path.isfile(script):
+        raise WrongArguments(f"there is no file {script!r}")
+    if options.contrib is not None and not options.tf_v1:
+        raise WrongArguments("--contrib needs --tf-v1")
+
+
 def add_to(parser: parsing.Parser, options: tuple[RunOption, ...] = RUN_OPTIONS) -> None:
     """Adds options of `run` to a parser, by default all."""
     for option in options:

@@ -15,14 +15,13 @@ import tensorflow as tf
 from estimator_emb.compat.internals import patches
 from estimator_emb.compat.internals.estimators import AnyTPUEstimatorSpec, EstimatorSpec, ModeKeys
 from estimator_emb.compat.internals.graphs import fn_args
-from estimator_emb.compat.internals.tpu_estimator import TPUEstimatorSpec
 from estimator_emb.engine.tables.functions import name_of
 from estimator_emb.guards.call import Call
 from estimator_emb.guards.checks import tpu_ops
 from estimator_emb.guards.events import Event, Facts, on
 from estimator_emb.optimizers import OptimizationParameters
 from estimator_emb.reporting import console, frames
-from estimator_emb.reporting.suggestions import suggest, suggestion
+from estimator_emb.reporting.suggestions import suggestion
 from estimator_emb.spec.config import EmbeddingConfigSpec
 
 _ADVICE = (
@@ -165,8 +164,6 @@ def model_errors(facts: Facts, error: Exception) -> None:
                 f"gets features {ids} as input_fn yields them, not their activations: give it "
                 "the EmbeddingConfigSpec whose feature_to_config_dict has them.",
             )
-        else:
-            suggest(error, TPUEstimatorSpec, EstimatorSpec)
 
 
 def _looked_up_elsewhere(features: Any) -> list[str]:

@@ -119,7 +119,6 @@ def check_program(
                 python,
                 timeout,
                 progress,
-                tables.on_devices(request, config, built.step),
             )
             notes += compiler_notes
         all_cores = cores * (config.tpu_config.num_cores_per_replica or 1)

@@ -72,12 +72,8 @@ def compile_step(
     python: str,
     timeout: float,
     progress: Callable[[int, int], Any] | None = None,
-    of_tables: dict[str, Any] | None = None,
 ) -> tuple[tuple[Compilation, ...], tuple[str, str] | None, list[str]]:
-    """Returns (compilations, versions of TensorFlow and libtpu if it was lowered, notes).
-
-    `of_tables` describes tables in the memory of the devices. `tables.on_devices` returns it.
-    """
+    """Returns (compilations, versions of TensorFlow and libtpu if it was lowered, notes)."""
     with tempfile.TemporaryDirectory(prefix="preflight-") as folder:
         work = pathlib.Path(folder)
         advance = counter(progress, 1 + len(generations))
@@ -86,7 +82,6 @@ def compile_step(
         if outcome != "accepted":
             failed = Compilation(", ".join(generations), "", step.replicas, outcome, words)
             return (failed,), None, []
-        (work / "tables.json").write_text(json.dumps(of_tables))
         notes = []
         if loops:
             notes.append(

@@ -66,8 +66,6 @@ class Compilation:
       temporary_bytes: further bytes that the step needs per core.
       memory_bytes: memory of a core of this generation.
       all_reduces: number of sums over the cores in the compiled program.
-      table_step_bytes: bytes per core that lookup and update of tables on the devices need besides
-        the tables. None if they were not compiled for this number of cores.
     """
 
     generation: str
@@ -80,7 +78,6 @@ class Compilation:
     temporary_bytes: int | None = None
     memory_bytes: int | None = None
     all_reduces: int | None = None
-    table_step_bytes: int | None = None
 
     def __str__(self) -> str:
         count = counted(self.replicas, "replica")
@@ -114,8 +111,6 @@ class Tables:
       table_bytes: bytes of tables and slots on the fullest core, if they are in its memory.
       step_bytes: bytes of the dense step on a core, if it was compiled.
       memory_bytes: memory of a core.
-      table_step_bytes: bytes of ids, gradients and temporaries of lookup and update on a core, for
-        tables on PJRT devices, if the two were compiled.
     """
 
     generation: str
@@ -125,7 +120,6 @@ class Tables:
     table_bytes: int | None = None
     step_bytes: int | None = None
     memory_bytes: int = 0
-    table_step_bytes: int | None = None
 
     def __str__(self) -> str:
         text = f"{self.generation}, tables: {self.outcome}"
@@ -133,12 +127,10 @@ class Tables:
             return f"{text}\n      {self.words}"
         if self.table_bytes is None:
             return f"{text}; {self.words}"
-        used = self.table_bytes + (self.table_step_bytes or 0) + (self.step_bytes or 0)
+        used = self.table_bytes + (self.step_bytes or 0)
         part = 100 * used / self.memory_bytes
         of = f"{part:.2g} % of {self.memory_bytes / 2**30:g} GiB"
         text += f"; per core of {self.cores}: tables and slots {_bytes_text(self.table_bytes)}, "
-        if self.table_step_bytes is not None:
-            text += f"lookup and update {_bytes_text(self.table_step_bytes)}, "
         if self.step_bytes is None:
             return f"{text}{of}; the dense step, which was not compiled, comes on top"
         return f"{text}the dense step {_bytes_text(self.step_bytes)}, together {of}"

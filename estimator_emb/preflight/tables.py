@@ -13,15 +13,12 @@ is inferred from the little that is published, and has not been measured:
 from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
-
 from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.catalog.generations import GENERATIONS, PJRT
 from estimator_emb.catalog.slices import CORES_PER_HOST
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.engine.tables.partition import Partition
 from estimator_emb.engine.tables.sizes import bytes_of
-from estimator_emb.preflight.described_step import Step
 from estimator_emb.preflight.report import Compilation, Tables
 from estimator_emb.reporting.text_columns import counted
 from estimator_emb.spec import options
@@ -36,8 +33,6 @@ _PACKED = (1, 2, 4)
 
 _LANES = 128
 """Width of a row in a TPU's memory, in floats."""
-
-_MOST_CORES = 4096
 
 
 def default_generations(request: EstimatorRequest, config: Any) -> tuple[str, ...]:
@@ -69,58 +64,6 @@ def check_tables(
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
 
 
-def on_devices(request: EstimatorRequest, config: Any, step: Step) -> dict[str, Any] | None:
-    """Describes the tables in the memory of the devices for `processes/compile.py`, if any.
-
-    An unknown number of ids counts as a single id per sample.
-    """
-    if step.mode != ModeKeys.TRAIN or not _are_on_devices(request, config):
-        return None
-    tables = [
-        {
-            "name": table.name,
-            "rows": table.config.vocabulary_size,
-            "dimension": table.config.dimension,
-            "rule": repr(table.trained_by),
-            "initial": [0.0] * len(table.trained_by.slots),
-            "all_rows": table.trained_by.updates_untouched_rows,
-            "accumulates": table.trained_by.use_gradient_accumulation,
-        }
-        for table in request.tables
-    ]
-    batch = step.batch * step.replicas
-    features = []
-    for table in request.tables:
-        for one in table.features:
-            ids = _ids_of_sample(step.ids.get(one.key), one.max_sequence_length)
-            size = None
-            if ids is not None:  # `TablesOnDevices` starts with this size too, and doubles it.
-                size = 8 * step.replicas
-                while size < batch * ids:
-                    size *= 2
-            has_gains = ids is not None and table.config.combiner in ("mean", "sqrtn")
-            features.append(
-                {
-                    "key": one.key,
-                    "table": table.name,
-                    "segments": one.max_sequence_length or 1,
-                    "ids": size,
-                    "gains": not one.max_sequence_length
-                    and (has_gains or one.weight_key is not None),
-                }
-            )
-    return {"tables": tables, "features": features, "batch": batch, "cores": step.replicas}
-
-
-def _ids_of_sample(spec: Any, longest: int) -> int | None:
-    """Returns the most ids per sample, or None if each sample has a single dense id."""
-    shape = getattr(spec, "shape", tf.TensorShape(None))
-    if isinstance(spec, tf.TensorSpec) and shape.rank == 1 and not longest:
-        return None
-    known = shape[1:].num_elements() if shape.rank else None
-    return min(filter(None, (known, longest)), default=1)
-
-
 def _are_on_devices(request: EstimatorRequest, config: Any) -> bool:
     return not _on_hardware(request, config) and options.asked_tables(config) == "device"
 
@@ -150,8 +93,8 @@ def _on_cores(
     words = (
         f"Tables{' and slots' if training else ''} take {used / 2**30:,.3g} GiB of each of {cores} "
         f"cores{'' if step is None else f', the dense step {step / 2**30:,.3g} GiB'}, and a core "
-        f"has {memory / 2**30:g} GiB. {_largest(request.tables, training)}"
-        f"{_what_fits(request.tables, cores, strategy, training, memory - (step or 0))}"
+        f"has {memory / 2**30:g} GiB. {_largest(request.tables, training)} "
+        "TPUConfig(device='pjrt') keeps them in the memory of the host instead."
     )
     return Tables(name, "refused", words, cores, used, step, memory)
 
@@ -160,29 +103,16 @@ def _on_devices(
     tables: Sequence[Table], name: str, devices: int, compilations: Sequence[Compilation]
 ) -> Tables:
     memory, step = GENERATIONS[name].core_bytes, _step_bytes(name, compilations)
-    of_tables = max(
-        (
-            one.table_step_bytes
-            for one in compilations
-            if one.generation == name and one.table_step_bytes is not None
-        ),
-        default=None,
-    )
-    used, beside = device_bytes(tables, devices), (of_tables or 0) + (step or 0)
-    if used + beside <= memory:
-        return Tables(name, "accepted", "", devices, used, step, memory, of_tables)
-    more = devices
-    while more <= _MOST_CORES and device_bytes(tables, more) + beside > memory:
-        more *= 2
-    looked_up = f", lookup and update {of_tables / 2**30:,.3g} GiB" if of_tables else ""
+    used = device_bytes(tables, devices)
+    if used + (step or 0) <= memory:
+        return Tables(name, "accepted", "", devices, used, step, memory)
     words = (
-        f"Tables and slots take {used / 2**30:,.3g} GiB of each of {devices} devices{looked_up}"
+        f"Tables and slots take {used / 2**30:,.3g} GiB of each of {devices} devices"
         f"{'' if step is None else f', the dense step {step / 2**30:,.3g} GiB'}, and a device has "
-        f"{memory / 2**30:g} GiB. {_largest(tables, training=True)}"
-        f"{f' They would fit on {more} devices.' if more <= _MOST_CORES else ''} "
+        f"{memory / 2**30:g} GiB. {_largest(tables, training=True)} "
         "TPUConfig(tables='host') keeps them in the memory of the host instead."
     )
-    return Tables(name, "refused", words, devices, used, step, memory, of_tables)
+    return Tables(name, "refused", words, devices, used, step, memory)
 
 
 def device_bytes(tables: Sequence[Table], devices: int) -> int:
@@ -213,10 +143,8 @@ def _step_bytes(name: str, compilations: Sequence[Compilation]) -> int | None:
     return max(steps, default=None)
 
 
-def table_bytes(
-    tables: Sequence[Table], cores: int, strategy: str, training: bool, divisor: int = 1
-) -> int:
-    """Returns the bytes on the fullest core, with dimensions divided by `divisor`."""
+def table_bytes(tables: Sequence[Table], cores: int, strategy: str, training: bool) -> int:
+    """Returns the bytes on the fullest core."""
     hosts = -(-cores // CORES_PER_HOST)
     total = 0
     for table in tables:
@@ -224,7 +152,7 @@ def table_bytes(
         # Every host has at least one row, a padding row if the table has too few.
         rows = max(Partition(max(config.vocabulary_size, hosts), hosts, strategy).sizes)
         rows = -(-rows // -(-cores // hosts))
-        columns = max(1, config.dimension // divisor)
+        columns = config.dimension
         packed = getattr(optimizer, "low_dimensional_packing_status", False)
         if not (packed and columns in _PACKED):
             columns = -(-columns // _UNIT) * _UNIT
@@ -241,21 +169,3 @@ def _largest(tables: Sequence[Table], training: bool) -> str:
         f"The largest is {table.name!r}: {table.config.vocabulary_size:,} rows of "
         f"{table.config.dimension}{own}."
     )
-
-
-def _what_fits(
-    tables: Sequence[Table], cores: int, strategy: str, training: bool, room: int
-) -> str:
-    more, divisor = cores, 1
-    while more <= _MOST_CORES and table_bytes(tables, more, strategy, training) > room:
-        more *= 2
-    widest = max(table.config.dimension for table in tables)
-    while divisor < widest and table_bytes(tables, cores, strategy, training, divisor) > room:
-        divisor *= 2
-    ways = []
-    if more <= _MOST_CORES:
-        ways.append(f"on {more} cores")
-    if table_bytes(tables, cores, strategy, training, divisor) <= room:
-        ways.append(f"with dimensions divided by {divisor}")
-    fitting = f" They would fit {' or '.join(ways)}." if ways else ""
-    return f"{fitting} TPUConfig(device='pjrt') keeps them in the memory of the host instead."

@@ -1,4 +1,4 @@
-"""Wraps the functions that programs call: checks names, shows the log, shortens tracebacks."""
+"""Wraps the functions that programs call: shows the log, shortens tracebacks."""
 
 import functools
 import inspect
@@ -7,27 +7,22 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from estimator_emb.reporting import console, error_notes, frames, suggestions
+from estimator_emb.reporting import console, error_notes, frames
 
 _SHORTENED = (Exception, KeyboardInterrupt, SystemExit)
 
 
-def called_by_program(
-    function: Callable[..., Any], check: Callable[[dict[str, Any]], None] | None = None
-) -> Callable[..., Any]:
+def called_by_program(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wraps a function or a generator function that programs call.
 
     Its log is shown (see `console`). A generator's log is shown until the first value, and at its
-    end. Tracebacks of its errors keep only the program's lines. `check` gets the keyword arguments
-    before the call.
+    end. Tracebacks of its errors keep only the program's lines.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         before = sys.exc_info()[1]
         try:
-            if check:
-                check(kwargs)
             with console.shown():
                 result = function(*args, **kwargs)
         except _SHORTENED as error:
@@ -57,23 +52,17 @@ def called_by_program(
     return call
 
 
-def method_of_program(cls: type, method: str, *others: Callable[..., Any]) -> None:
-    """Wraps a method that programs call. `others` are functions that take its `**kwargs`."""
+def method_of_program(cls: type, method: str) -> None:
+    """Wraps a method that programs call. The traceback of a constructor's error stays whole."""
     function = cls.__dict__[method]
     function = getattr(function, "__func__", function)
-    constructs = method in ("__init__", "__new__")
-    owner = f"{cls.__name__}()" if constructs else f"{cls.__name__}.{method}()"
-    check = functools.partial(
-        suggestions.check_names, owner, suggestions.names_of(function, *others)
-    )
 
     @functools.wraps(function)
     def construct(*args: Any, **kwargs: Any) -> Any:
-        check(kwargs)
         with console.shown():
             return function(*args, **kwargs)
 
-    called = construct if constructs else called_by_program(function, check)
+    called = construct if method in ("__init__", "__new__") else called_by_program(function)
     setattr(cls, method, staticmethod(called) if method == "__new__" else called)
 
 

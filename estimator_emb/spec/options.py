@@ -7,7 +7,6 @@ from typing import Any
 from estimator_emb.catalog import environment, slices
 from estimator_emb.catalog.environment import EnvironmentVariable
 from estimator_emb.catalog.generations import GENERATIONS
-from estimator_emb.compat.internals.estimators import LocalRunConfig
 from estimator_emb.compat.internals.tpu_estimator import (
     InputPipelineConfig,
     StockRunConfig,
@@ -37,7 +36,7 @@ class RunConfig(StockRunConfig):
         super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
 
 
-method_of_program(RunConfig, "__init__", StockRunConfig.__init__, LocalRunConfig.__init__)
+method_of_program(RunConfig, "__init__")
 
 
 class CannotEmulate(ValueError):

@@ -32,7 +32,6 @@ COMMANDS = {
         path, f"{out}/columns", "npz", tables=columns
     ),
     "statistics": lambda path, out, columns: checkpoint.statistics(path),
-    "differences": lambda path, out, columns: checkpoint.differences(path, path),
     "convert": lambda path, out, columns: checkpoint.convert(
         path,
         f"{out}/converted/model.ckpt",

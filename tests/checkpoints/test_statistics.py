@@ -94,52 +94,11 @@ def test_no_untrained_rows_if_all_were_trained(tmp_path):
     assert checkpoint.statistics(path)[0].never_trained == 0
 
 
-def test_differences_between_checkpoints(tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 64)
-    same = {
-        "words": normal(0, 40, 2),
-        "nan": np.float32([[np.nan, 1.0]]),
-        "note": np.array([b"a\0", b""], object),
-        "global_step": np.int64(3),
-    }
-    first = write(tmp_path / "1.ckpt", {**same, "x": np.zeros(3), "z": np.zeros(2, np.int32)}, 7)
-    second = {**same, "x": np.zeros(4), "y": np.zeros(1), "z": np.zeros(2, np.float32)}
-    assert checkpoint.differences(first, first) == []
-    second["words"] = same["words"].copy()
-    second["words"][[0, 39]] += np.float32([[0, 0.5], [0.25, -2]])
-    second["nan"] = np.float32([[np.nan, np.nan]])
-    second["global_step"], second["note"] = np.int64(9), np.array([b"a", b""], object)
-    found = {one.name: one for one in checkpoint.differences(first, write(tmp_path / "2", second))}
-    assert found.pop("nan").largest != found.pop("note").largest != 0  # NaN does not equal itself.
-    assert found.pop("words").largest == pytest.approx(2)
-    assert found == {
-        "global_step": checkpoint.Difference("global_step", "values", None, None, 1, 1, 6.0),
-        "x": checkpoint.Difference("x", "shape", (3,), (4,)),
-        "y": checkpoint.Difference("y", "only in the second"),
-        "z": checkpoint.Difference("z", "type", "int32", "float32"),
-    }
-
-
-def test_checkpoints_of_other_row_orders_differ_by_id_only():
-    div, mod = (str(DATA / "tpu_checkpoints" / strategy) for strategy in ("div", "mod"))
-    assert checkpoint.differences(div, mod) == []
-
-
 def without_graph(tmp_path):
     """Returns a checkpoint with 'mod', and a copy without the record of it."""
     source = DATA / "tpu_checkpoints" / "mod"
     shutil.copytree(source, tmp_path, ignore=shutil.ignore_patterns("*.meta"), dirs_exist_ok=True)
     return str(source), f"{tmp_path}/model.ckpt-7"
-
-
-def test_differences_refuses_an_unknown_order(tmp_path):
-    source, path = without_graph(tmp_path)
-    for pair in ((path, source), (source, path)):
-        assert refusal(ValueError, checkpoint.differences, *pair) == (
-            f"differences: nothing in {path!r} says in which order the rows of 'few' are: it has "
-            "no record and no graph (a .meta file). Convert it first (estimator-emb convert)."
-        )
-    assert checkpoint.differences(path, path) == []
 
 
 BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])

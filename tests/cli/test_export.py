@@ -107,17 +107,6 @@ def test_parquet(tmp_path, vocabulary, capsys):
     assert parquet.read_table(out / "few.parquet").schema.names == ["id", "embedding", "Adagrad"]
 
 
-def test_safetensors(tmp_path, vocabulary):
-    safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
-    out = written("safetensors", tmp_path, "--slots", *labels_of(vocabulary))
-    read = safetensors.load_file(out / "tables.safetensors")
-    assert len(read) == 6
-    np.testing.assert_array_equal(read["words"], WORDS)
-    np.testing.assert_array_equal(read["words/Adagrad"], WORDS + 0.5)
-    lines = (out / "words.labels.txt").read_text(encoding="utf-8").split("\n")
-    assert lines == [*LABELS, *[""] * MORE_ROWS, ""]
-
-
 def test_saved_model(tmp_path, vocabulary):
     arguments = ["--table=words", *labels_of(vocabulary)]
     out = written("saved-model", tmp_path, *arguments)
@@ -351,7 +340,6 @@ FEWER = (
         (["--to=npz"], b"x\n" * 14, "has 14 lines, and the table 13 rows."),
         (["--to=npz"], b"x\n" * 12, FEWER),
         (["--to=npz"], b"x\n\xff\n", "line 2 is not UTF-8."),
-        (["--to=safetensors"], "x\na\x85b\n".encode(), "line 2 has a tab or an end of line inside"),
         (["--to=saved-model"], b"x\ny\nx\n", "lines 1 and 3 are both 'x'; a lookup by labels"),
     ],
 )
@@ -452,9 +440,6 @@ def test_replaces_table_names_unsuitable_for_files(to, wild, tmp_path, capsys):
             assert set(read) == {*names, "_._.._.._x/labels"}
             assert [read[name][0, 0] for name in WILD.values()] == list(range(len(WILD)))
             assert read["_._.._.._x/Adagrad"].tolist() == np.full([2, 3], 9).tolist()
-    elif to == "safetensors":
-        names = {"_._.._.._x": "../../../x"}
-        assert (tmp_path / "out" / "_._.._.._x.labels.txt").read_text() == "a\nb\n"
     else:
         names |= {"plain_table": "plain/table"}
     assert found == names
@@ -481,7 +466,6 @@ COMMANDS = {
     },
     "convert": ("convert", ["--table=words"]),
     "inspect": ("inspect", ["--values"]),
-    "inspect against": ("inspect", ["--against", MOD]),
 }
 
 

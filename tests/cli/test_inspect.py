@@ -1,4 +1,3 @@
-import os
 import pathlib
 
 import harness
@@ -79,17 +78,12 @@ def test_reports_a_checkpoint_without_tables(tmp_path, capsys):
 def example(folder):
     weights = np.float32([[3, 4], [0, 0], [np.nan, 1], [6, 8]])
     slot = np.float32([[1, 1], [0.1, 0.1], [1, 2], [0.1, 0.1]])
-    first = {"words": weights, "words/Adagrad": slot, "items": weights}
-    second = {**first, "items": weights + np.float32([[0], [0], [0], [1]])}
-    return [
-        saved_values.write(folder / f"{name}.ckpt", variables)
-        for name, variables in (("1", first), ("2", second))
-    ]
+    variables = {"words": weights, "words/Adagrad": slot, "items": weights}
+    return saved_values.write(folder / "1.ckpt", variables)
 
 
-def test_shows_values_and_differences(tmp_path, capsys):
-    first, second = example(tmp_path)
-    assert main_lib.main(["inspect", first, "--values", "--against", second]) == 0
+def test_shows_values(tmp_path, capsys):
+    assert main_lib.main(["inspect", example(tmp_path), "--values"]) == 0
     lines = capsys.readouterr().out.splitlines()
     start = lines.index("") + 1
     cells = [line.split("  ") for line in lines[start : start + 3]]
@@ -100,23 +94,7 @@ def test_shows_values_and_differences(tmp_path, capsys):
     ]
     assert lines[start + 3 :] == [
         "rows of items that were never trained: not known, as it has no slots",
-        "",
-        f"differences from {second}:",
-        "items  1 of 4 rows, by 1 at most",
     ]
-    assert main_lib.main(["inspect", first, "--against", first]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"no difference from {first}"
-
-
-def test_reports_a_missing_file_of_the_other_checkpoint(tmp_path, capsys):
-    path, other = example(tmp_path)
-    for file, said in (
-        (f"{other}.data-00000-of-00001", f"Checkpoint {other!r} is damaged: {{!r}} is missing"),
-        (f"{other}.index", f"There is no checkpoint {other!r}"),
-    ):
-        os.unlink(file)
-        assert main_lib.main(["inspect", path, "--against", other]) == 2
-        assert capsys.readouterr().err == f"estimator-emb inspect: {said.format(file)}.\n"
 
 
 def test_control_characters_in_names_are_escaped(tmp_path, capsys):
@@ -124,16 +102,15 @@ def test_control_characters_in_names_are_escaped(tmp_path, capsys):
         name: np.ones([2, 3], np.float32) for name in ("\x1b[2Jx", "a\nb", "\u202ec", "\x9bd")
     }
     path = saved_values.write(tmp_path / "a.ckpt", values)
-    other = saved_values.write(tmp_path / "b.ckpt", {"x\ty": np.ones([2, 3], np.float32)})
-    assert main_lib.main(["inspect", path, "--values", f"--against={other}"]) == 0
+    assert main_lib.main(["inspect", path, "--values"]) == 0
     printed = capsys.readouterr().out
     assert all(line.isprintable() for line in printed.splitlines())
     names = {line.split("  ")[0] for line in printed.splitlines()}
-    assert names >= {r"\x1b[2Jx", r"a\nb", r"\u202ec", r"\x9bd", r"x\ty"}
+    assert names >= {r"\x1b[2Jx", r"a\nb", r"\u202ec", r"\x9bd"}
     data = tmp_path / "a.ckpt.data-00000-of-00001"
     contents = bytearray(data.read_bytes())
     contents[0] ^= 1
     data.write_bytes(contents)
-    assert main_lib.main(["inspect", path, f"--against={path}", "--values"]) == 2
+    assert main_lib.main(["inspect", path, "--values"]) == 2
     error = capsys.readouterr().err
     assert error.rstrip("\n").isprintable() and "does not hold what was saved of " in error

@@ -185,9 +185,8 @@ def test_refuses_bad_files_and_folders(folder, capfdbinary, monkeypatch):
     assert (status, out) == (2, "")
     assert err == "a.py: this file, or its folder, may not be written.\n"
     assert migrate(capfdbinary, "a.py")[0] == 0
-    for arguments in ([], ["--explain", "slim", "a.py"], ["--explain", "slim", "--write"]):
-        with pytest.raises(SystemExit):
-            main_lib.main(["migrate", *arguments])
+    with pytest.raises(SystemExit):
+        main_lib.main(["migrate"])
 
 
 def test_a_failed_write_changes_no_file(folder, capfdbinary, monkeypatch):
@@ -286,11 +285,6 @@ def test_migrate_needs_libcst_and_no_tensorflow(folder):
         "estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'\n"
     )
     assert run("libcst", "migrate", "--help").returncode == 0
-    done = run("libcst", "migrate", "--explain", "tf.contrib.nn.conv1d_transpose")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == (
-        "tf.contrib.nn.conv1d_transpose: now tensorflow.compat.v1.nn.conv1d_transpose.\n"
-    )
 
 
 def test_migrated_examples_are_not_changed_again(capfdbinary):
@@ -421,6 +415,8 @@ def test_names_of_files_are_escaped(folder, capfdbinary):
         "x{0} = tpu.TPUConfig({0})",
         "import a.b{0}\na.b{0}.c()",
         "c{0} = tpu.TPUConfig\nd{0} = c{0}(1)",
+        "from tensorflow.contrib import tpu\nx = tpu.TPUConfig({0})\ny[x] = x",
+        "if tf:\n    x = tf.layers.dense(x, {0})\n    y = y.a{0}",
         "def f{0}():\n    return tf.log(tpu.RunConfig(tf.contrib.layers.dense(1)))",
     ],
 )

@@ -16,7 +16,7 @@ import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
 
 CALLS = {
-    "inspect": (["A"], [["--values"], ["--against", "B"]]),
+    "inspect": (["A"], [["--values"]]),
     "compare": (["A", "B"], [["--rtol=0"], ["--ignore", "a*"]]),
     "convert": (["A", "B"], [["--table", "a*"], ["--table=b"], ["--reverse"], ["--hosts=2"]]),
     "export": (["A", "B"], [["--to", "npz"], ["--table=a"], ["--slots"]]),
@@ -103,10 +103,6 @@ compare @mod nowhere
     there is no folder 'nowhere'
 compare @folder @mod
     Folder '@folder' holds no checkpoint.
-compare @mod @mod --plot=x.pdf
-    argument --plot: 'x.pdf' must end in .png
-compare @mod @mod --plot=nowhere/x.png
-    argument --plot: there is no folder 'nowhere'
 check --compiler_python=/nowhere/python @script
     --compiler_python: there is no interpreter '/nowhere/python'
 inspect @folder/no
@@ -116,8 +112,6 @@ inspect @folder
 inspect @mod/model.ckpt-7.index
     There is no checkpoint '@mod/model.ckpt-7.index': give '@mod/model.ckpt-7', without the end of
     the file's name.
-inspect @mod --against=@folder
-    Folder '@folder' holds no checkpoint.
 convert @mod @folder/new
     the following arguments are required: --table
 convert @folder/no @folder/new --table=words
@@ -267,7 +261,6 @@ def test_words_after_a_program_belong_to_it(name, before, own):
     "call",
     [
         "run {0}.py",
-        "run {0}old.py",
         "check {0}.py",
         "cluster {0}.py",
         "compare {0} {0}",
@@ -276,7 +269,6 @@ def test_words_after_a_program_belong_to_it(name, before, own):
         "export {0} {0}new --to=npz",
         "migrate {0}.py",
         "migrate {0}old.py",
-        "migrate --explain {0}",
         "{0}",
     ],
 )

@@ -3,30 +3,6 @@
 import program
 
 CHANGES = r"""
-[build TypeError]
-dicts = True
-tables.items = {'vocab_size': 5, 'dimension': 2}
-    TableConfig() got an unexpected keyword argument 'vocab_size'. Did you mean
-    'vocabulary_size'?
-estimator.train_batchsize = 4
-    TPUEstimator() got an unexpected keyword argument 'train_batchsize'. Did you mean
-    'train_batch_size'?
-config.save_checkpoint_steps = 10
-    RunConfig() got an unexpected keyword argument 'save_checkpoint_steps'. Did you mean
-    'save_checkpoints_steps'?
-tpu.iteration_per_loop = 10
-    TPUConfig() got an unexpected keyword argument 'iteration_per_loop'. Did you mean
-    'iterations_per_loop'?
-spec.clip_limit = 1.0
-    EmbeddingConfigSpec() got an unexpected keyword argument 'clip_limit'. Did you mean
-    'clipping_limit'?
-optimizer.initial_acumulator = 0.1
-    AdagradParameters() got an unexpected keyword argument 'initial_acumulator'. Did you mean
-    'initial_accumulator'?
-dicts = True
-lookups.words.max_sequence_len = 2
-    FeatureConfig() got an unexpected keyword argument 'max_sequence_len'. Did you mean
-    'max_sequence_length'?
 [build ValueError]
 estimator.params = {'batch_size': 4}
     ['batch_size', 'context'] are reserved keys but existed in params {'batch_size': 4}.
@@ -77,14 +53,6 @@ tpu.num_shards = 3
 train = {}
     For TPU training, one of `steps` or `max_steps` must be set. Cannot be both `None`.
 [train TypeError]
-train.max_step = 4
-    TPUEstimator.train() got an unexpected keyword argument 'max_step'. Did you mean
-    'max_steps'?
-train.epochs = 4
-    TPUEstimator.train() got an unexpected keyword argument 'epochs'. It takes input_fn, hooks,
-    steps, max_steps, saving_listeners.
-returned = {'train_ops': None}
-    TPUEstimatorSpec() got an unexpected keyword argument 'train_ops'. Did you mean 'train_op'?
 dicts = True
 estimator.embedding_config_spec = None
     Tensors in list passed to 'values' of 'ConcatV2' Op have types [int32, float32] that don't
@@ -125,9 +93,6 @@ estimator.eval_batch_size = MISSING
     eval_batch_size in TPUEstimator constructor cannot be `None` if .evaluate is running on TPU.
 evaluate = {'steps': None}
     Evaluate `steps` must be set on TPU. Cannot be `None`.
-[evaluate TypeError]
-evaluate.step = 4
-    TPUEstimator.evaluate() got an unexpected keyword argument 'step'. Did you mean 'steps'?
 [predict KeyError cpu]
 estimator.predict_batch_size = MISSING
     "params has no 'batch_size' in mode 'infer': TPUEstimator was given no predict_batch_size."
@@ -135,10 +100,6 @@ estimator.predict_batch_size = MISSING
 estimator.predict_batch_size = MISSING
     predict_batch_size in TPUEstimator constructor cannot be `None` if .predict is running on
     TPU.
-[predict TypeError]
-predict.checkpoint = 'model.ckpt-1'
-    TPUEstimator.predict() got an unexpected keyword argument 'checkpoint'. Did you mean
-    'checkpoint_path'?
 [predict ValueError]
 returned = {'predictions': None}
     Missing predictions.
@@ -149,9 +110,6 @@ exported_features = {'item': [None, 1], 'word': [None, 2]}
     "Feature words of table tbl_words is not among the features of the batch, ['age', 'item',
     'word']. Did you mean 'word'?"
 [export TypeError]
-export.asset_extra = {}
-    TPUEstimator.export_saved_model() got an unexpected keyword argument 'asset_extra'. Did you
-    mean 'assets_extra'?
 returned = {'export_outputs': {'serving_default': 1.0}}
     Values in `export_outputs` must be ExportOutput objects, received: {'serving_default': 1.0}.
 [export ValueError]

@@ -319,21 +319,6 @@ def test_a_dlrm_compiles_for_every_generation():
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.usefixtures("eight_devices")
-def test_tables_on_devices_need_memory_to_look_up_and_update():
-    """The compiler counts at least activations and gradients of the whole batch."""
-    estimator = programs.estimator(programs.model_fn_with(), device="pjrt", tables="device")
-    report = preflight.check_program(
-        estimator, programs.input_fn, generations=["v6e"], compile=True
-    )
-    of_batch = 4 * programs.BATCH * (16 + 4 * 16)
-    (found,) = report.tables
-    assert 2 * of_batch < found.table_step_bytes < 40 * of_batch
-    assert ", lookup and update " in str(report)
-
-
-@needs_compiler
-@pytest.mark.slow
 def test_too_much_memory_is_refused_in_the_compilers_words():
     def change(logits, features):
         x = tf.tile(features["dense"], [4096, 1])

@@ -27,10 +27,6 @@ class UnknownFormat(Exception):
     """Raised for an index that this module cannot read."""
 
 
-class BadIndex(UnknownFormat):
-    """Raised for an index that would crash TensorFlow's process. The message says why."""
-
-
 @dataclasses.dataclass(frozen=True)
 class FilePart:
     """Consecutive rows of a variable in a data file, or a scalar. `crc32c` is masked."""
@@ -144,7 +140,7 @@ def _pairs(contents: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
     if offset + size + _TRAILER_BYTES > len(contents):
-        raise BadIndex(f"declares a block of {size:,} bytes, and has {len(contents):,}")
+        raise UnknownFormat("A block ends after the file.")
     if contents[offset + size]:
         raise UnknownFormat("A block is compressed.")
     block = contents[offset : offset + size]
@@ -152,9 +148,9 @@ def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byt
     end = len(block) - 4 * (restarts + 1)
     position, key = 0, b""
     while position < end:
-        shared, position = varint(block, position)
-        added, position = varint(block, position)
-        length, position = varint(block, position)
+        shared, position = _varint(block, position)
+        added, position = _varint(block, position)
+        length, position = _varint(block, position)
         key = key[:shared] + block[position : position + added]
         position += added
         yield key, block[position : position + length]
@@ -163,12 +159,12 @@ def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, byt
 
 def _handle(data: bytes, position: int) -> tuple[int, int, int]:
     """Returns a block's offset and size, and the position after them."""
-    offset, position = varint(data, position)
-    size, position = varint(data, position)
+    offset, position = _varint(data, position)
+    size, position = _varint(data, position)
     return offset, size, position
 
 
-def varint(data: bytes, position: int) -> tuple[int, int]:
+def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Returns the number at a position, and the position after it."""
     value = shift = 0
     while True:

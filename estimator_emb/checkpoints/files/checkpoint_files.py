@@ -12,7 +12,7 @@ import time
 
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import bundle_index, declarations
+from estimator_emb.checkpoints.files import bundle_index
 from estimator_emb.reporting.console import logger
 from estimator_emb.reporting.text_columns import escaped
 
@@ -252,21 +252,15 @@ def _error(path: str, problem: str, missing: bool = False) -> Exception:
 
 def find_problem(path: str, thorough: bool = False) -> tuple[str, bool] | None:
     """Returns (problem, whether a file is missing) or None. `thorough` reads all variables."""
-    try:
+    index = None
+    with contextlib.suppress(bundle_index.UnknownFormat):
         index = bundle_index.Index(path) if tf.io.gfile.exists(f"{path}.index") else None
-    except bundle_index.BadIndex as error:
-        return f"'{path}.index' {error}", False
-    except bundle_index.UnknownFormat:
-        index = None
     for file, size in index.data_files() if index else ():
         if not tf.io.gfile.exists(file):
             return f"'{file}' is missing", True
         length = tf.io.gfile.stat(file).length
         if length < size:
             return f"'{file}' has {length:,} bytes of {size:,}", False
-    problem = declarations.find_problem(index) if index else None
-    if problem:
-        return problem, False
     try:
         reader = tf.train.load_checkpoint(path)
         names = sorted(reader.get_variable_to_shape_map())  # Raises if a name is not text.

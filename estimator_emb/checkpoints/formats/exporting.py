@@ -20,13 +20,10 @@ from estimator_emb.checkpoints.reading.vocabulary import Vocabulary
 class TableFormat:
     """Base class of the formats of `export`.
 
-    If `widens`, bfloat16 is written as float32. If `by_variable`, tables are named by variable.
-    `lines_of` describes files of one label per line. If `looks_labels_up`, labels are looked up.
+    If `by_variable`, tables are named by variable. If `looks_labels_up`, labels are looked up.
     """
 
-    lines_of = ""
     looks_labels_up = False
-    widens = True
     by_variable = False
 
     def check_package(self) -> None:
@@ -74,7 +71,7 @@ def tables_to_write(
     tables: list[SavedTable] = []
     taken: dict[str, str] = {}
     for name in names:
-        table = SavedTable(values, name, order, format.widens)
+        table = SavedTable(values, name, order, widen=True)
         own = table.name if format.by_variable else table.safe_name.lower()
         if own in taken:
             raise ValueError(
@@ -87,8 +84,6 @@ def tables_to_write(
             table.vocabulary = Vocabulary(
                 vocabularies[name], table.name, table.rows, allow_unlabelled
             )
-            if format.lines_of:
-                table.vocabulary.check_single_lines(format.lines_of)
             if format.looks_labels_up:
                 table.vocabulary.check_distinct()
         tables.append(table)
@@ -114,19 +109,6 @@ class Sequential(io.RawIOBase):
         return len(data)
 
 
-def write_labels(file: str, table: SavedTable, missing: str) -> None:
-    """Writes a table's labels on lines. A row without a label gets `missing` with its id."""
-    with tf.io.gfile.GFile(file, "wb") as opened:
-        start = 0
-        for labels in table.labels():
-            lines = (
-                missing.format(id) if label is None else label
-                for id, label in enumerate(labels, start)
-            )
-            opened.write("".join(f"{line}\n" for line in lines).encode())
-            start += len(labels)
-
-
 def export(
     path: str,
     destination: str,
@@ -145,7 +127,7 @@ def export(
     their checksums. In a file's name, `_` replaces every character except letters, digits, `-` and
     `.`. In a signature's name, `_` replaces these two as well. If names differ, `names.json` says
     which variable a file, an array or a Keras layer contains. A bfloat16 table is written as
-    float32, except in safetensors. `docs/api/checkpoint.md` describes each format.
+    float32. `docs/api/checkpoint.md` describes each format.
 
     Args:
       path: prefix of a checkpoint, or a model directory for its latest checkpoint.

@@ -1,6 +1,5 @@
 """Reads the labels of a table's rows from a vocabulary file, one label per line, in id order."""
 
-import re
 from collections.abc import Iterator
 
 import tensorflow as tf
@@ -41,14 +40,6 @@ class Vocabulary:
                     yield line.removesuffix(b"\n").removesuffix(b"\r").decode()
                 except UnicodeDecodeError:
                     raise ValueError(f"{self._owner}: line {number} is not UTF-8.") from None
-
-    def check_single_lines(self, why: str) -> None:
-        for number, label in enumerate(self, 1):
-            if re.search(r"[\t\r]", label) or label.splitlines() not in ([label], []):
-                raise ValueError(
-                    f"{self._owner}: line {number} has a tab or an end of line inside, which {why} "
-                    "cannot hold."
-                )
 
     def check_distinct(self) -> None:
         seen: dict[str, int] = {}

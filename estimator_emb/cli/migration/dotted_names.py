@@ -11,6 +11,7 @@ from typing import Any
 
 import libcst as cst
 from libcst import helpers, metadata
+from libcst.metadata.scope_provider import ScopeVisitor
 
 from estimator_emb.catalog import tf1 as tf1_names
 from estimator_emb.cli.migration import renames
@@ -58,6 +59,35 @@ class Use:
         return self.chain[-1]
 
 
+_Meanings = tuple[set[str], bool, list[Binding | Alias]]
+
+
+class _Assignments(ScopeVisitor):
+    """Finds scopes and their assignments in linear time.
+
+    For each call, subscript and name, LibCST's own visitor searches all assignments of a name.
+    """
+
+    def visit_Call(self, node: Any) -> None:  # noqa: N802 - LibCST calls these by name.
+        pass
+
+    leave_Call: Any = visit_Call  # noqa: N815
+    visit_Subscript: Any = visit_Call  # noqa: N815
+    leave_Subscript: Any = visit_Call  # noqa: N815
+
+    def visit_Name(self, node: cst.Name) -> None:  # noqa: N802
+        context = self.provider.get_metadata(metadata.ExpressionContextProvider, node, None)
+        if context == metadata.ExpressionContext.STORE:
+            self.scope.record_assignment(node.value, node)
+
+
+class _Scopes(metadata.ScopeProvider):
+    """Provides the scope of each node, without LibCST's lists of the reads of each name."""
+
+    def visit_Module(self, node: cst.Module) -> None:  # noqa: N802
+        node.visit(_Assignments(self))
+
+
 class Program:
     """A parsed program. Raises libcst.ParserSyntaxError if the source is not Python.
 
@@ -72,17 +102,18 @@ class Program:
         self.module = wrapper.module
         found = wrapper.resolve_many(
             [
-                metadata.ScopeProvider,
+                _Scopes,
                 metadata.ByteSpanPositionProvider,
                 metadata.ExpressionContextProvider,
             ]
         )
-        self._scopes: Any = found[metadata.ScopeProvider]
+        self._scopes: Any = found[_Scopes]
         self._spans: Any = found[metadata.ByteSpanPositionProvider]
         self._contexts: Any = found[metadata.ExpressionContextProvider]
         self._ends = [end.end() for end in re.finditer(rb"\r\n|\n|\r", text.encode())]
         """Where each line of the source ends, in bytes."""
         self._orders: dict[tuple[Any, str], _Order] = {}
+        self._known: dict[tuple[Any, ...], _Meanings] = {}
         nodes, self._parents = _nodes(self.module)
         imports = nodes[cst.Import] + nodes[cst.ImportFrom]
         self.bindings: list[Binding] = []
@@ -98,6 +129,7 @@ class Program:
             name for name in nodes[cst.Name] if not _is_part(name, self._parents[name])
         ]
         self.bound_by: dict[cst.CSTNode, list[Binding]] = {}
+        self._by_path: dict[str, list[Binding]] = collections.defaultdict(list)
         for statement in self.imports:
             self._bind(statement)
         self._alias_of: dict[cst.CSTNode, Alias | None] = {}
@@ -142,11 +174,15 @@ class Program:
     def is_unconditional(self, statement: cst.CSTNode) -> bool:
         return self._parents[self._parents[statement]] is self.module
 
-    def binds(self, use: cst.CSTNode, binding: Binding) -> bool:
-        found = self._scopes[use][binding.local]
-        return bool(found) and all(
-            isinstance(one, metadata.Assignment) and one.node is binding.statement for one in found
-        )
+    def always_bound(self, path: str, use: Any) -> Iterator[Binding]:
+        """Yields the unconditional imports of `path`, only those that bind their name at `use`."""
+        for binding in self._by_path.get(path, ()):
+            found = [] if use is None else self._scopes[use][binding.local]
+            nodes = (getattr(one, "node", None) for one in found)
+            if self.is_unconditional(binding.statement) and (
+                use is None or (found and all(node is binding.statement for node in nodes))
+            ):
+                yield binding
 
     def _bind(self, statement: cst.Import | cst.ImportFrom) -> None:
         found = self.bound_by[statement] = []
@@ -165,6 +201,7 @@ class Program:
             local = alias.evaluated_alias or alias.evaluated_name.partition(".")[0]
             path = imported if owner or alias.asname else local
             found.append(Binding(statement, alias, local, path, imported))
+            self._by_path[path].append(found[-1])
         self.bindings += found
 
     def _is_expression(self, name: cst.Name) -> bool:
@@ -178,10 +215,9 @@ class Program:
         return self.is_read(name) or self._contexts[name] == metadata.ExpressionContext.DEL
 
     def _use(self, name: cst.Name) -> None:
-        found = self._meanings(name, name, frozenset())
-        if found is None or not found[0]:
+        paths, is_certain, sources = self._meanings(name, name)
+        if not paths:
             return
-        paths, is_certain, sources = found
         chain: list[cst.BaseExpression] = [name]
         attributes = ""
         parent = self._parents[name]
@@ -199,59 +235,66 @@ class Program:
         for source in sources:
             source.uses.append(use)
 
-    def _meanings(
-        self, name: cst.Name, reader: cst.CSTNode, seen: frozenset[cst.CSTNode]
-    ) -> tuple[set[str], bool, list[Binding | Alias]] | None:
+    def _meanings(self, name: cst.Name, reader: cst.CSTNode) -> _Meanings:
         """Returns (possible dotted names, is_certain, sources) of a name that `reader` reads."""
         scope = self._scopes.get(name)
         if scope is None:
-            return None
+            return set(), False, []
+        count, assignments = self._effective(scope, name.value, reader)
+        key: tuple[Any, ...] = scope, name.value, count
+        if isinstance(scope, metadata.ClassScope) and name.value in scope.assignments:
+            # In a class body, a name means the module's variable until the class assigns it.
+            outer, others = self._effective(scope.parent, name.value, reader)
+            key, assignments = (*key, outer), [*assignments, *others]
+        if key not in self._known:
+            self._known[key] = set(), False, []  # For a name that is assigned from itself.
+            self._known[key] = self._meanings_of(name.value, assignments)
+        return self._known[key]
+
+    def _meanings_of(self, name: str, assignments: Iterable[metadata.BaseAssignment]) -> _Meanings:
         paths: set[str] = set()
         sources: list[Binding | Alias] = []
         is_certain = True
-        assignments = self._effective(scope, name.value, reader)
-        if isinstance(scope, metadata.ClassScope) and name.value in scope.assignments:
-            # In a class body, a name means the module's variable until the class assigns it.
-            assignments = [*assignments, *self._effective(scope.parent, name.value, reader)]
         for assignment in assignments:
             node: Any = getattr(assignment, "node", None)
             if node in self.bound_by:
                 for binding in self.bound_by[node]:
-                    if binding.local == name.value:
+                    if binding.local == name:
                         sources.append(binding)
                         if binding.path.partition(".")[0] in renames.ROOTS:
                             paths.add(binding.path)
                         else:
                             is_certain = False
                 continue
-            alias = None if node is None or node in seen else self._alias(node)
+            alias = None if node is None else self._alias(node)
             root, attributes = (None, "") if alias is None else _split(alias.value)
-            found = root and self._meanings(root, root, seen | {node})
-            if alias is None or not found or not found[0]:
+            found, certain, _ = (set(), False, []) if root is None else self._meanings(root, root)
+            if alias is None or not found:
                 is_certain = False
                 continue
-            is_certain = is_certain and found[1]
-            paths |= {path + attributes for path in found[0]}
+            is_certain = is_certain and certain
+            paths |= {path + attributes for path in found}
             sources.append(alias)
         return paths, is_certain, sources
 
     def _effective(
         self, scope: Any, name: str, reader: cst.CSTNode
-    ) -> Sequence[metadata.BaseAssignment]:
-        """Returns the assignments that may be in effect when a name is read.
+    ) -> tuple[int, Sequence[metadata.BaseAssignment]]:
+        """Returns the assignments that may be in effect when a name is read, and their number.
 
-        If all are top-level statements of the module, this is the last assignment above the reader.
-        In a function it is the last assignment in the file, because the function is called later.
+        If all are top-level statements of the module, this is the last assignment above the reader,
+        and the number counts the assignments above. In a function it is the last assignment in the
+        file, because the function is called later.
         """
         if (scope, name) not in self._orders:
             self._orders[scope, name] = self._order(scope[name])
         starts, found = self._orders[scope, name]
         if starts is None:
-            return found
+            return len(found), found
         line = self.top_level(reader)
         is_simple = isinstance(line, cst.SimpleStatementLine)
         count = bisect.bisect_left(starts, self.start(line)) if is_simple else len(starts)
-        return found[count - 1 : count] if count else found
+        return count, found[count - 1 : count] if count else found
 
     def _order(self, assignments: Iterable[metadata.BaseAssignment]) -> "_Order":
         """Returns sorted assignments with their starts, which are None if one is not top-level."""

@@ -158,13 +158,8 @@ class Imports:
         return f"{local}.{name}"
 
     def _local(self, module: str, use: Use | None) -> str:
-        for binding in self._program.bindings:
-            if (
-                binding.path == module
-                and self._program.is_unconditional(binding.statement)
-                and not self._parts[binding].is_changed
-                and (use is None or self._program.binds(use.chain[0], binding))
-            ):
+        for binding in self._program.always_bound(module, use and use.chain[0]):
+            if not self._parts[binding].is_changed:
                 return binding.local
         if module not in self._new:
             leaf = module.rpartition(".")[2]

@@ -217,14 +217,9 @@ class _Plan:
             self.needed.update(source for source in use.sources if isinstance(source, Binding))
             return self._code(use.chain[0]) + suffixes[roots.pop()]
         for path, suffix in suffixes.items():
-            for binding in self._program.bindings:
-                if (
-                    binding.path == path
-                    and self._program.is_unconditional(binding.statement)
-                    and self._program.binds(use.chain[0], binding)
-                ):
-                    self.needed.add(binding)
-                    return binding.local + suffix
+            for binding in self._program.always_bound(path, use.chain[0]):
+                self.needed.add(binding)
+                return binding.local + suffix
         return None
 
     def _leave(self, use: Use, text: str) -> None:
