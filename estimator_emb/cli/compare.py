@@ -39,6 +39,7 @@ def fill_parser(parser: parsing.Parser) -> None:
         help="leave out variables, metrics and losses with matching names. * and ? are wildcards. "
         "May be given several times",
     )
+    parser.add_plot("draw losses and differences. Needs matplotlib")
 
 
 def main(options: argparse.Namespace) -> int:

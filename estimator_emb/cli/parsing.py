@@ -2,6 +2,8 @@
 
 import argparse
 import contextlib
+import importlib.util
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -60,6 +62,9 @@ class Parser(argparse.ArgumentParser):
             "neither a record nor a graph (a .meta file) tells it",
         )
 
+    def add_plot(self, text: str) -> None:
+        self.add_argument("--plot", type=_plot, metavar="FILE.png", help=text)
+
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         if self._takes_program:
             return self._parse_before_program(list(args))
@@ -100,6 +105,16 @@ def number(
 
 
 at_least_one = number(int, "an integer >= 1", lambda value: value >= 1)
+
+
+def _plot(text: str) -> str:
+    if not text.endswith(".png"):
+        raise argparse.ArgumentTypeError(f"{text!r} must end in .png")
+    if not os.path.isdir(os.path.dirname(text) or "."):
+        raise argparse.ArgumentTypeError(f"there is no folder {os.path.dirname(text)!r}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise argparse.ArgumentTypeError("it needs matplotlib: pip install 'estimator-emb[plot]'")
+    return text
 
 
 def prints_errors(

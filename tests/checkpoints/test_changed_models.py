@@ -106,16 +106,19 @@ def test_refuses_a_warm_start_of_missing_slots(tmp_path):
     )
 
 
-def test_a_renamed_layer_has_a_line_for_each_variable_without_slots(tmp_path):
+def test_advice_for_a_renamed_layer_includes_its_slots(tmp_path):
     make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
     path = f"{tmp_path}/old/model.ckpt-1"
     message = refusal(make("plain", tmp_path / "old", "adagrad", layer="last"))
     assert message == unfit(
         path,
-        "  Key last/kernel not found in checkpoint: it is [3, 3]",
-        "  Key last/bias not found in checkpoint: it is [3]",
-        f"What to do: build the model as it was when it was saved, or {MODEL_DIR}; "
-        "var_name_to_prev_var_name of WarmStartSettings takes renamed variables.",
+        "  Key last/kernel not found in checkpoint: it is [3, 3], and of that shape the "
+        "checkpoint has dense/kernel",
+        "  Key last/bias not found in checkpoint: it is [3], and of that shape the checkpoint has "
+        "dense/bias",
+        f"What to do: if it was renamed, give it its old name, or {MODEL_DIR} with "
+        f"warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name="
+        "{'last/kernel': 'dense/kernel', 'last/bias': 'dense/bias', ...}).",
     )
 
 
@@ -125,6 +128,22 @@ def test_refuses_a_renamed_layer_with_another_optimizer(tmp_path):
     message = refusal(make("plain", tmp_path / "old", "momentum", layer="last"))
     assert "Momentum': '" not in message
     assert f"What to do: train the model with Adagrad again, or {anew(path)}" in message
+
+
+@pytest.mark.parametrize("now", ["adagrad", "adam"])
+def test_refuses_the_folder_of_another_model(now, tmp_path):
+    """Its layers have the same shapes as this model's, and nothing else in common."""
+
+    def other(features, labels, mode):
+        y = v1.layers.dense(v1.layers.dense(features["x"], 3, name="a"), 3, name="b")
+        loss = tf.reduce_mean(tf.square(y - labels))
+        step = OPTIMIZERS["adagrad"]().minimize(loss, v1.train.get_global_step())
+        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+
+    tf.estimator.Estimator(other, str(tmp_path)).train(input_fn, max_steps=1)
+    message = refusal(make("plain", tmp_path, now))
+    assert "var_name_to_prev_var_name" not in message
+    assert f"What to do: build the model as it was when it was saved, or {MODEL_DIR}." in message
 
 
 @pytest.mark.slow

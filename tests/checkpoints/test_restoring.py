@@ -17,8 +17,6 @@ NO_ADAM = (
     "here, and its slots in the checkpoint are words/Adagrad of Adagrad"
 )
 BUILD = "What to do: build the model as it was when it was saved, or train in another model_dir."
-RENAMED = "; var_name_to_prev_var_name of WarmStartSettings takes renamed variables."
-MISSING = BUILD.removesuffix(".") + RENAMED
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,14 @@ def with_vocabulary(path):
 
 
 def renamed(path, name, what):
-    return unfit(path, f"  Key {name} not found in checkpoint: {what} [50, 4]", MISSING)
+    return unfit(
+        path,
+        f"  Key {name} not found in checkpoint: {what} [50, 4], and of that shape the checkpoint "
+        "has words",
+        "What to do: if it was renamed, give it its old name, or train in another model_dir with "
+        f"warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name={{'{name}':"
+        " 'words'}).",
+    )
 
 
 @pytest.mark.fast(1)
@@ -128,8 +133,9 @@ def test_refuses_changed_dense_variables(trained):
         )
         assert refused(what, make(trained, layer="last", units=2)) == unfit(
             path,
-            "  Key last/kernel not found in checkpoint: it is [1, 2]",
-            MISSING,
+            "  Key last/kernel not found in checkpoint: it is [1, 2], and of that shape the "
+            "checkpoint has no other",
+            BUILD,
         )
 
 
@@ -142,10 +148,12 @@ def test_error_lists_at_most_five_missing_keys(trained):
 
     path = f"{trained}/model.ckpt-1"
     lines = "".join(
-        f"  Key extra_{index} not found in checkpoint: it is [3]\n" for index in range(5)
+        f"  Key extra_{index} not found in checkpoint: it is [3], and of that shape the checkpoint "
+        "has no other\n"
+        for index in range(5)
     )
     message = refused("evaluate", make(trained, "emulated", scaffold_fn=scaffold_fn))
-    assert message == unfit(path, f"{lines}  and 2 more", MISSING)
+    assert message == unfit(path, f"{lines}  and 2 more", BUILD)
 
 
 def test_refuses_a_table_of_another_dtype(trained):
@@ -264,8 +272,9 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
     refuses(path, words.format("[50, 8] here and "), dimension, dimension=8)
     refuses(
         path,
-        "  Key terms not found in checkpoint: table 'terms' is [50, 4]",
-        f"leave terms out of vars_to_warm_start{RENAMED}",
+        "  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape the "
+        "checkpoint has words",
+        "if it was renamed, give var_name_to_prev_var_name={'terms': 'words'}.",
         name="terms",
     )
     refuses(

@@ -310,3 +310,11 @@ def test_report_lists_the_rules_for_names(made):
     assert f"{TABLE}/Adam on A is {TABLE}/Adam/m on B" in body
     assert f"Rule: {name_pairs.RULES['slot']}." in body
     assert "Left out: beta1_power" in body and f"Rule: {name_pairs.RULES['beta']}." in body
+
+
+def test_draws_the_plot_of_a_comparison(made, tmp_path):
+    pytest.importorskip("matplotlib")
+    comparison, _ = decide(made(), made(from_step(2, "w", np.float32(0.1))))
+    comparison_report.draw(comparison, ["--shards=1", "--shards=8"], str(tmp_path / "plot.png"))
+    width, height = tf.io.decode_png((tmp_path / "plot.png").read_bytes()).shape[:2]
+    assert width > 300 and height > 300

@@ -103,6 +103,10 @@ compare @mod nowhere
     there is no folder 'nowhere'
 compare @folder @mod
     Folder '@folder' holds no checkpoint.
+compare @mod @mod --plot=x.pdf
+    argument --plot: 'x.pdf' must end in .png
+compare @mod @mod --plot=nowhere/x.png
+    argument --plot: there is no folder 'nowhere'
 check --compiler_python=/nowhere/python @script
     --compiler_python: there is no interpreter '/nowhere/python'
 inspect @folder/no

@@ -121,6 +121,7 @@ def test_an_old_name_missing_in_the_checkpoint_is_refused(two, tmp_path):
         train_two(two_tables(tmp_path / "new", settings))
     first = str(error.value).splitlines()[1]
     assert first.startswith("  Key wrods not found in checkpoint: table 'words' is ")
+    assert first.endswith(" and of that shape the checkpoint has no other. Did you mean 'words'?")
 
 
 @pytest.mark.parametrize("what", ["folder has no checkpoint", "checkpoint does not exist"])

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import difflib
 import functools
 import itertools
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,8 @@ from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError, Mi
 from estimator_emb.checkpoints.reading import saved_variables
 from estimator_emb.checkpoints.reading.saved_variables import SavedVariable
 from estimator_emb.engine.tables.storage import saved_name
+from estimator_emb.reporting.suggestions import suggestion
+from estimator_emb.reporting.text_columns import escaped
 from estimator_emb.spec.resolved import Table
 
 _SHOWN = 5
@@ -26,11 +29,13 @@ _OLD_ROWS = (
     "warm_start_from=WarmStartSettings('{path}', {patterns}{infos}), which moves rows to their new "
     "ids"
 )
-_RENAMED = "; var_name_to_prev_var_name of WarmStartSettings takes renamed variables"
-_OLD_NAME = _OLD_MODEL + _RENAMED
+_OLD_NAME = (
+    "if it was renamed, give it its old name, or {elsewhere} with "
+    "warm_start_from=WarmStartSettings('{path}', ['.*'], var_name_to_prev_var_name={{{names}}})"
+)
 _IN_WARM_START = {
     _OLD_ROWS: "give {infos}, which moves rows to their new ids, or {elsewhere}",
-    _OLD_NAME: "{elsewhere}" + _RENAMED,
+    _OLD_NAME: "if it was renamed, give var_name_to_prev_var_name={{{names}}}",
 }
 """Remedy -> a different remedy if a warm start has failed."""
 
@@ -119,15 +124,52 @@ class Misfits:
             self._missing_of_optimizers.setdefault(optimizer[0], {})[name] = key, optimizer[1]
             return
         self._missing.append(name)
-        self._remedies[_OLD_NAME].append(name)
+        shape, alike = self._here[name].shape, self._alike(name)
+        more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
+        near = "" if alike else suggestion(key, self._saved)
         it = "it" if table is None else f"table {table.name!r}"
         self._lines.append(
-            f"Key {key} not found in checkpoint: {it} is {_list(self._here[name].shape)}"
+            f"Key {key} not found in checkpoint: {it} is {_list(shape)}, and of that shape the "
+            f"checkpoint has {escaped(', '.join(alike[:3])) or 'no other'}{more}.{near}".rstrip(".")
         )
 
+    def _alike(self, name: str) -> list[str]:
+        """Returns saved variables with a missing variable's shape, the most similar name first."""
+        shape = self._here[name].shape
+        alike = [
+            variable.name
+            for variable in self._saved.values()
+            if variable.name not in self._here
+            and shape.rank
+            and shape.is_compatible_with(variable.shape)
+            and not saved_variables.optimizer_of(variable.name, self._names_there)
+        ]
+        return sorted(alike, key=lambda old: -difflib.SequenceMatcher(None, name, old).ratio())
+
+    def _new_names(self) -> dict[str, str]:
+        """Returns the missing variables that may have been renamed, each with its old name.
+
+        Returns {} for another model's checkpoint: it has no variable that fits this graph.
+        """
+        others = self._here.keys() & self._saved.keys() - self._shapes.keys()
+        if not any(self._here[name].shape.rank for name in others):
+            return {}
+        pairs: dict[str, str] = {}
+        for name in self._missing:
+            alike = self._alike(name)
+            same_end = [old for old in alike if old.split("/")[-1] == name.split("/")[-1]]
+            for found in (same_end, alike):
+                if len(found) == 1:
+                    pairs.setdefault(name, found[0])
+        old_names = collections.Counter(pairs.values())
+        return {name: old for name, old in pairs.items() if old_names[old] == 1}
+
     def raise_error(self) -> None:
+        new_names = self._new_names()
+        self._remedies[_OLD_MODEL] += [one for one in self._missing if one not in new_names]
         for optimizer, missing in self._missing_of_optimizers.items():
-            self._note_optimizer(optimizer, missing)
+            self._note_optimizer(optimizer, missing, new_names)
+        self._remedies[_OLD_NAME] += [f"{name!r}: {old!r}" for name, old in new_names.items()]
         for weights, (table, slots) in self._missing_slots.items():
             if weights not in self._missing:  # A missing table has its own line.
                 self._note_missing_slots(weights, table, slots)
@@ -185,13 +227,20 @@ class Misfits:
         self._remedies[remedy] += slots
 
     def _note_optimizer(
-        self, optimizer: str, missing: Mapping[str, tuple[str, str | None]]
+        self,
+        optimizer: str,
+        missing: Mapping[str, tuple[str, str | None]],
+        new_names: dict[str, str],
     ) -> None:
-        keys = {
-            name: key
-            for name, (key, owner) in missing.items()
-            if owner not in self._missing  # A missing variable has its own line.
-        }
+        """Notes an optimizer's missing variables. Adds renamed variables' slots to `new_names`."""
+        keys = {}
+        for name, (key, owner) in missing.items():
+            if owner in self._missing:  # A missing variable has its own line.
+                old = name.replace(owner, new_names.get(owner, owner))
+                if old != name and old in self._names_there:
+                    new_names[name] = old
+            else:
+                keys[name] = key
         if not keys:
             return
         there = {
@@ -220,7 +269,7 @@ class Misfits:
         self._remedies[remedy] += keys
 
     def _told(self, remedy: str, names: Sequence[str]) -> str:
-        """Returns a remedy's text about variables."""
+        """Returns a remedy's text. `names` are variables, or pairs of a new and an old name."""
         elsewhere = "train in another model_dir"
         if self._warm_start:
             elsewhere = f"leave {', '.join(names)} out of vars_to_warm_start"
@@ -230,6 +279,7 @@ class Misfits:
             elsewhere=elsewhere,
             path=self._path,
             infos=f"var_name_to_vocab_info={{'{names[0]}': VocabInfo(...){more}}}",
+            names=", ".join([*names[:2], *(["..."] if names[2:] else [])]),
             patterns=_not_trainable(names),
         )
 

@@ -1,4 +1,4 @@
-"""Compares two finished runs, and prints the report of the comparison."""
+"""Compares two finished runs, and prints and draws the report of the comparison."""
 
 import argparse
 from collections.abc import Sequence
@@ -8,6 +8,7 @@ from estimator_emb.cli.comparison import comparing, distances, finished, name_pa
 from estimator_emb.cli.comparison.comparing import Comparison, Item, steps_as_text
 from estimator_emb.reporting.text_columns import aligned, escaped
 
+_MOST_LINES = 8
 _MOST_LOSSES = 8
 _MOST_ROWS = 25
 
@@ -21,6 +22,9 @@ def report(options: argparse.Namespace) -> int:
     for label, run in zip("AB", runs, strict=True):
         print(f"{label}: {escaped(run.path)}")
     print(body(comparison))
+    if options.plot is not None:
+        draw(comparison, [run.path for run in runs], options.plot)
+        print(f"Plot: {escaped(options.plot)}")
     print(escaped(line), flush=True)
     return status
 
@@ -114,3 +118,44 @@ def _table(rows: Sequence[Sequence[str]], right: bool = False) -> list[str]:
 
 def _shape(shape: Sequence[int]) -> str:
     return " x ".join(f"{size:,}" for size in shape) or "scalar"
+
+
+def draw(comparison: Comparison, sides: Sequence[str], path: str) -> None:
+    """Draws losses and differences into a new PNG file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    lines = [f"{label}: {_short(side)}" for label, side in zip("AB", sides, strict=True)]
+    figure.suptitle("\n".join(lines), fontsize=10, x=0.01, ha="left")
+    left, right = figure.subplots(1, 2)
+    steps = [step for step, _, _ in comparison.losses]
+    if steps:
+        # A has a wider line, so that it stays visible under B if both are equal.
+        left.plot(steps, [a for _, a, _ in comparison.losses], "C0-", lw=5, alpha=0.4, label="A")
+        left.plot(steps, [b for _, _, b in comparison.losses], "C1.-", lw=1.2, label="B")
+        left.legend(frameon=False)
+    left.set(title="Loss", xlabel="step")
+    items = [("loss", comparison.loss)] if steps else []
+    variables = sorted(comparison.variables, key=lambda item: -item.largest[1].absolute)
+    items += [(item.name, item) for item in variables[:_MOST_LINES]]
+    smallest = 1e-12
+    for name, item in items:
+        of_item = sorted(item.steps.items())
+        right.plot(
+            [step for step, _ in of_item],
+            [max(one.absolute, smallest) for _, one in of_item],
+            "k.-" if name == "loss" else ".-",
+            lw=1.8 if name == "loss" else 1.0,
+            label=_short(name, 44),
+        )
+    right.set_yscale("log")
+    right.set(title="Largest |A - B| (0 is drawn as 1e-12)", xlabel="step")
+    right.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    for one in (left, right):
+        one.spines[["top", "right"]].set_visible(False)
+        one.xaxis.get_major_locator().set_params(integer=True)
+    figure.savefig(path, dpi=110)
+
+
+def _short(text: str, length: int = 110) -> str:
+    return text if len(text) <= length else f"{text[: length // 2]}...{text[-length // 2 + 3 :]}"
