@@ -2,6 +2,7 @@
 
     python benchmarks/devices.py [--platform=gpu] [--tables=8] [--vocabulary=100000]
         [--dimension=16] [--batch=512] [--ids 1 20] [--rounds=5]
+    python benchmarks/devices.py --check [--platform=gpu]
 
 It needs jax and NumPy, but not TensorFlow. The work is defined in `workload.py`: Adagrad, and ids
 by Zipf's law. Plain rows are as wide as the table. Packed rows share a row of 128 floats, as on a
@@ -17,6 +18,9 @@ the best round. If a call takes hardly longer than an empty call, use a larger b
 The last lines say what decides between tables='host' and tables='device'. `embedding_step.py`
 measures lookup and update on a host, as 'ours (native)'. Its --quick matches --ids=1 --tables=26
 --batch=4096 here, and its --workloads='20 ids' matches --ids=20 --batch=4096.
+
+With --check, it measures nothing, but compares the operations of a step, and ten steps, with NumPy
+(`devices_check.py`). Run this first on a GPU or a TPU. The status is 1 if something is wrong.
 """
 
 import argparse
@@ -24,6 +28,7 @@ import pathlib
 import sys
 import time
 
+import devices_check
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -187,6 +192,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--platform", choices=["cpu", "gpu", "tpu"], help="default: jax's choice")
+    parser.add_argument("--check", action="store_true", help="compares with NumPy")
     parser.add_argument("--tables", type=positive, default=8)
     parser.add_argument("--vocabulary", type=positive, default=100_000)
     parser.add_argument("--dimension", type=positive, default=16)
@@ -199,7 +205,10 @@ def main() -> None:
     devices = jax.local_devices(backend=options.platform)
     if options.batch % len(devices):
         parser.error(f"--batch: {options.batch} is no multiple of {len(devices)} devices")
-    first = devices[0]
+    first, mesh = devices[0], Mesh(np.array(devices), ("core",))
+    if options.check:
+        print(f"jax {jax.__version__}, {len(devices)} x {first.device_kind} ({first.platform})")
+        devices_check.main(mesh, device_tables)
     empty = jax.jit(lambda one: one + 1)
     nothing = seconds(options.rounds, empty, jnp.zeros([], device=first)) * 1e3
     print(
@@ -210,7 +219,6 @@ def main() -> None:
     if first.platform == "cpu":
         print("CPU devices are a proxy: what they show holds for no GPU and no TPU.")
     print(" ids  layout    sort M/s gather M/s scatter M/s   step ms", flush=True)
-    mesh = Mesh(np.array(devices), ("core",))
     size = options.tables, options.vocabulary, options.dimension, options.batch
     print(*[measure(Workload(*size, ids), mesh, options.rounds) for ids in options.ids], sep="\n")
 

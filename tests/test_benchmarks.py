@@ -70,6 +70,12 @@ OF_JAX = {
     "growth.py --sweeps 'vocabulary, tables on a device' 'devices, tables on the host' "
     "--vocabulary=10000": [rf"{NUMBER} +1 +4096 +1 +1{NUMBER * 6}\s+-?[\d,.]+"],
     "hosts.py --hosts 2 --batch=64 --steps=3": [rf" +2{NUMBER * 2}$"],
+    "devices.py --platform=cpu --check": [
+        "  scatter-add            differs by",
+        "tables after 10 steps, packed rows",
+        "  narrow weights         differs by",
+        "all right",
+    ],
     "devices.py --platform=cpu --tables=2 --vocabulary=1000 --batch=64 --rounds=1 --ids 1 3": [
         r"jax [\d.]+, 2 x cpu \(cpu\)",
         *[f" +{ids}  {layout}{NUMBER * 4}$" for ids in (1, 3) for layout in ("plain", "packed")],

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import logging
 import os
+import re
 import socket
 import sys
 import threading
@@ -67,6 +68,7 @@ def join(count: int | None, number: int | None, coordinator: str | None) -> None
                 coordinator,
                 count,
                 number,
+                _device_ids(),
                 initialization_timeout=_SHUTDOWN_SECONDS,  # Then jax would abort the process.
                 heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
                 shutdown_timeout_seconds=_SHUTDOWN_SECONDS,
@@ -86,6 +88,15 @@ def join(count: int | None, number: int | None, coordinator: str | None) -> None
         raise RuntimeError(f"after {_JOIN_SECONDS} s, this host still waits for {_awaited()}")
     if failed:
         raise RuntimeError(str(failed[0])) from failed[0]
+
+
+def _device_ids() -> list[int] | None:
+    """Returns [], which makes jax take all GPUs of this host, or None for jax's own choice.
+
+    With SLURM, jax would take one GPU per task, even if a host has a single task.
+    """
+    alone = re.fullmatch(r"1(\(x\d+\))?", os.environ.get("SLURM_STEP_TASKS_PER_NODE", ""))
+    return [] if alone and "JAX_LOCAL_DEVICE_IDS" not in os.environ else None
 
 
 def _awaited() -> str:
