@@ -40,7 +40,7 @@ PACKAGES = (
 def callables_of(path):
     """Yields a package's path and the names of its functions and classes.
 
-    Modules in it follow, with the names that the package itself lacks. slim repeats the names of
+    Modules in it follow, with names that are not in the package. slim repeats the names of
     layers and framework.
     """
     package = importlib.import_module("tensorflow.contrib." + path)
