@@ -205,7 +205,8 @@ _INT64_LIST = tf.train.Int64List
 class _TakesBools(type):
     """Makes `_Int64List` the class tf.train.Int64List in everything but its calls."""
 
-    def __call__(cls, value: Iterable[Any] = (), **more: Any) -> Any:
+    def __call__(cls, value: Iterable[Any] | None = None, **more: Any) -> Any:
+        value = () if value is None else value
         numbers = (int(one) if isinstance(one, (bool, np.bool_)) else one for one in value)
         return _INT64_LIST(value=numbers, **more)
 

@@ -7,14 +7,17 @@ TensorFlow 1.15.5 writes the expected results, in a Python 3.7 with protobuf bel
 A line is an expression, perhaps after statements. Its section is the module C of tf.contrib.
 """
 
+import importlib
 import json
 import logging
+import operator
 import os
 import re
 import signal
 import sys
 import tempfile
 import warnings
+import zlib
 
 import numpy as np
 
@@ -26,7 +29,7 @@ def lines():
     module = None
     with open(os.path.join(FOLDER, "contrib_calls.txt")) as file:
         for line in file.read().splitlines():
-            if line.startswith("["):
+            if re.match(r"\[[\w.]+\]$", line):
                 module = line.strip("[]")
             elif line and not line.startswith("#"):
                 yield module, line
@@ -96,13 +99,30 @@ def names_of(tf):
     def sparse(*values):
         return tf.contrib.layers.dense_to_sparse(tf.constant(values), "")
 
+    def built(function, scope, size, **more):
+        """Returns the shape of a network's output, and what its variables are."""
+        with tf.Graph().as_default(), tf.contrib.framework.arg_scope(scope):
+            output, _ = function(tf.zeros([1, size, size, 3]), **more)
+            variables = [(one.op.name, one.shape.as_list()) for one in tf.global_variables()]
+            shape = output.shape.as_list()
+        return shape, len(variables), zlib.crc32(repr(sorted(variables)).encode())
+
+    def raised(function):
+        try:
+            return function()
+        except Exception as error:
+            return type(error)
+
+    def derived(*bases, **members):
+        return type("Derived", bases, members)
+
     def xy():
         return {"x": x(6, 1), "w": tf.constant([["a"], ["b"]] * 3)}, tf.constant([[0], [1]] * 3)
 
     names = {"t": tf.constant, "F": tf.float32, "cells": tf.nn.rnn_cell, "shape": tf.shape}
     names.update(a=a, i=i, Steps=Steps, temp=tempfile.mkdtemp, lines=written, np=np, os=os, tf=tf)
     names.update(x=x, minimized=minimized, fitted=fitted, run=run, table=table, sparse=sparse)
-    names.update(xy=xy)
+    names.update(xy=xy, built=built, derived=derived, raised=raised)
     return names
 
 
@@ -149,10 +169,18 @@ def fetched(tf, session, result):
     return result.__name__ if isinstance(result, type) else type(result).__name__
 
 
+def module_of(tf, path):
+    """Returns a module of tf.contrib. Some, like slim.nets, are imported by their name only."""
+    try:
+        return operator.attrgetter(path)(tf.contrib)
+    except AttributeError:
+        return importlib.import_module("tensorflow.contrib." + path)
+
+
 def called(tf, module, line):
     """Returns the results of a line, or its error."""
     with tf.Graph().as_default():
-        names = {**names_of(tf), "C": getattr(tf.contrib, module)}
+        names = {**names_of(tf), "C": module_of(tf, module)}
         *statements, last = re.split(r"; ", line)
         signal.alarm(120)  # An endless prediction, for example, ends the process.
         try:

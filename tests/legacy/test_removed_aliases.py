@@ -108,6 +108,7 @@ def test_sum_takes_generators_and_int64_list_takes_bools(supplied):
     int64_list = tf.compat.v1.train.Int64List
     made = int64_list(value=[True, np.False_, 7])
     assert list(made.value) == [1, 0, 7] and isinstance(made, int64_list)
+    assert int64_list(value=None) == int64_list()
     feature = tf.compat.v1.train.Feature(int64_list=made)
     assert int64_list.FromString(made.SerializeToString()) == feature.int64_list
 

@@ -47,8 +47,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return spec
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        leaf = spec.name.rpartition(".")[2]
-        return _GeneratedOps(spec.name) if leaf.startswith("gen_") else None
+        return _GeneratedOps(spec.name) if ".gen_" in spec.name else None
 
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None
