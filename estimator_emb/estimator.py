@@ -294,7 +294,6 @@ class TPUEstimator(StockTPUEstimator):
         self, builder: Any, receivers: Any, checkpoint_path: str, *args: Any, **kwargs: Any
     ) -> Any:
         unfinished_exports.note(self, builder)
-        self.backend.log_export()
         watch = self._watch("export", checkpoint_path=checkpoint_path)
         with watch.building(self):
             return super()._add_meta_graph_for_mode(

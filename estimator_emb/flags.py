@@ -23,10 +23,7 @@ import tensorflow as tf
 from absl import flags
 
 from estimator_emb.catalog import environment
-from estimator_emb.compat.internals.tpu_estimator import (
-    InputPipelineConfig,
-    parse_iterations_per_loop,
-)
+from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig
 from estimator_emb.spec import options
 from estimator_emb.spec.options import RunConfig
 
@@ -138,31 +135,8 @@ def define(flag_values: flags.FlagValues = flags.FLAGS, **defaults: Any) -> TPUF
         if name not in had:
             default = defaults.get(name, default)
             define_flag(name, default, help=help, flag_values=flag_values, **kwargs)
-    holders = TPUFlags(**{name: flags.FlagHolder(flag_values, flag_values[name]) for name in known})
-    if "iterations_per_loop" not in had:
-        flags.register_validator("iterations_per_loop", _check_iterations, flag_values=flag_values)
-    for name in ("train_batch_size", "eval_batch_size", "predict_batch_size"):
-        if not {name, "num_shards"} <= had:
-            flags.register_multi_flags_validator(
-                [name, "num_shards"], _check_divisible, flag_values=flag_values
-            )
-    return holders
+    return TPUFlags(**{name: flags.FlagHolder(flag_values, flag_values[name]) for name in known})
 
 
 def _iterations(value: Any) -> Any:
     return int(value) if str(value).isdigit() else value
-
-
-def _check_iterations(value: Any) -> bool:
-    try:
-        parse_iterations_per_loop(_iterations(value))
-    except ValueError as error:
-        raise flags.ValidationError(str(error)) from None
-    return True
-
-
-def _check_divisible(values: dict[str, Any]) -> bool:
-    (name, size), (_, shards) = sorted(values.items(), key=lambda item: item[0] == "num_shards")
-    if size is not None and shards and size % shards:
-        raise flags.ValidationError(f"--{name}={size} must be divisible by --num_shards={shards}")
-    return True

@@ -95,16 +95,16 @@ def test_flags_of_the_program_are_kept():
         (["--device=gpu"], r"flag --device=gpu: value should be one of <emulate\|pjrt\|tpu\|host>"),
         (["--train_batch_size=0"], "flag --train_batch_size=0"),
         (["--keep_checkpoint_max=-1"], "flag --keep_checkpoint_max=-1"),
-        (["--iterations_per_loop=often"], "Invalid TPUConfig `iterations_per_loop` value"),
-        (
-            ["--num_shards=3", "--eval_batch_size=64", "--train_batch_size=9"],
-            "--eval_batch_size=64 must be divisible by --num_shards=3",
-        ),
     ],
 )
 def test_wrong_values_of_flags_are_refused(arguments, message):
     with pytest.raises(flags.IllegalFlagValueError, match=message):
         parsed(*arguments)
+
+
+def test_wrong_iterations_are_refused_by_the_config():
+    with pytest.raises(ValueError, match="Invalid TPUConfig `iterations_per_loop` value"):
+        parsed("--iterations_per_loop=often").run_config()
 
 
 def test_an_unknown_default_is_refused():

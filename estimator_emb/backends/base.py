@@ -66,9 +66,6 @@ class Backend(abc.ABC):
     def check_prediction(self) -> None:  # noqa: B027
         """Raises NotImplementedError if a model cannot predict here."""
 
-    def log_export(self) -> None:  # noqa: B027
-        """Logs which of the requested graphs will not be exported."""
-
     def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         """Returns input_fn adapted to this backend. `context` is the TPU's, or a stand-in."""
         return input_fn

@@ -20,7 +20,6 @@ from estimator_emb.guards.checks import clusters, program_checks
 from estimator_emb.guards.checks.program_checks import takes
 from estimator_emb.guards.events import ModelBatch
 from estimator_emb.guards.watching import WatchedGraph
-from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import with_own_keys
 
 HOST_DEVICE = "/device:CPU:0"
@@ -43,10 +42,6 @@ class LocalBackend(Backend):
 
     def attach(self, estimator: Any) -> None:
         host_tables.serve(estimator.config, self.request)
-
-    def log_export(self) -> None:
-        if self.request.spec is not None:
-            say_not_exported(self.request)
 
     def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         input_fn = checked_input_fn(self.request, input_fn, graph, batches_ahead=1)
@@ -88,12 +83,6 @@ def off_tpu(request: EstimatorRequest, config: Any, exports_to_tpu: bool) -> dic
         arguments["export_to_tpu"] = False
         arguments["export_to_cpu"] = request.export_to_cpu or request.export_to_tpu
     return arguments
-
-
-def say_not_exported(request: EstimatorRequest) -> None:
-    """Logs that the requested graph for TPUs is not exported."""
-    if request.export_to_tpu:
-        logger.info("export_to_tpu: off a TPU, only the metagraph for CPU is written.")
 
 
 def checked_input_fn(

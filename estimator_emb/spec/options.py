@@ -158,11 +158,6 @@ def asked(config: Any) -> str:
     return _asked(config, "device", environment.DEVICE, "tpu")
 
 
-def asked_pjrt_platform() -> str | None:
-    """Returns the kind of PJRT devices that the environment names, if any."""
-    return environment.PJRT_PLATFORM.choice()
-
-
 def asked_hosts() -> tuple[int | None, int | None, str | None] | None:
     """Returns the environment's (number of hosts, number of this host, address of host 0), if set.
 

@@ -2,7 +2,6 @@
 
 import functools
 
-import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -75,12 +74,6 @@ MUST = " must return a number or a scalar tensor; got "
         (nothing, TypeError, NONE),
         (Schedule(), TypeError, NONE),
         (functools.partial(nothing), TypeError, NONE),
-        (
-            lambda step=7: "a rate" + 1,
-            TypeError,
-            ' failed: TypeError: can only concatenate str (not "int") to str',
-        ),
-        (lambda step=7: {}["rate"], RuntimeError, " failed: KeyError: 'rate'"),
         (lambda step=7: "0.1", TypeError, MUST + "a string: '0.1'."),
         (lambda step=7: True, TypeError, MUST + "a bool: True."),
         (lambda step=7: np.array([int]), TypeError, MUST + "array([<class 'int'>], dtype=object)."),
@@ -113,14 +106,3 @@ def test_a_wrong_function_is_named_with_its_table(owner, function, error, messag
     }[owner]
     assert type(caught.value) is error
     assert str(caught.value) == f"{subject} {name}{message}"
-
-
-def test_a_rate_function_must_take_the_step():
-    def constant():
-        return 0.1
-
-    line = constant.__code__.co_firstlineno
-    assert harness.refusal(TypeError, rate_of, constant) == (
-        f"Table 't': learning_rate_fn constant (test_functions.py, line {line}) failed: TypeError: "
-        f"{constant.__qualname__}() takes 0 positional arguments but 1 was given"
-    )

@@ -14,7 +14,6 @@ from estimator_emb.backends.local import (
     LocalBackend,
     checked_input_fn,
     off_tpu,
-    say_not_exported,
     with_steps_logged,
 )
 from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
@@ -53,9 +52,6 @@ class EmulatedTPU(Backend):
         estimator._ctx = EmulatedContext(
             shape=self._shape, config=estimator.config, host=self.host, **of_request
         )
-
-    def log_export(self) -> None:
-        say_not_exported(self.request)
 
     def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         # With pipelined lookups, each core's input is a batch behind.

@@ -112,7 +112,7 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
         )
     from estimator_emb.backends.xla import devices
 
-    platform, asked_hosts = options.asked_pjrt_platform(), options.asked_hosts()
+    platform, asked_hosts = environment.PJRT_PLATFORM.choice(), options.asked_hosts()
     host: Any = ALONE
     try:
         if asked_hosts is not None:

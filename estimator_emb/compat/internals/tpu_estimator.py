@@ -35,4 +35,3 @@ MultiHostDatasetInitializerHook = _util.MultiHostDatasetInitializerHook
 add_item_to_params = _tpu_estimator._add_item_to_params
 create_or_get_iterations_per_loop = _tpu_estimator._create_or_get_iterations_per_loop
 increase_eval_step_op = _tpu_estimator._increase_eval_step_op
-parse_iterations_per_loop = _util.parse_iterations_per_loop

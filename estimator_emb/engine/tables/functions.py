@@ -1,9 +1,8 @@
 """Calls the program's own functions of the step: learning rates and the gradient multiplier.
 
-Errors of such a function are reported with the names of the function and its table.
+Wrong results of such a function are reported with the names of the function and its table.
 """
 
-import contextlib
 import inspect
 import os
 from collections.abc import Callable
@@ -41,13 +40,10 @@ def rate(
 
     `owner` names the function and its owner in messages. `step` is the global step or nothing.
     Raises TypeError if the result is None or not numeric. Raises ValueError if it is not a scalar,
-    or known to be negative, NaN or infinite. The function's own error gets `owner` in its message.
+    or known to be negative, NaN or infinite.
     """
     owner = f"{owner} {name_of(function)}"
-    try:
-        value = function(*step)
-    except Exception as error:
-        raise _explained(owner, error) from error
+    value = function(*step)
     if value is None:
         raise TypeError(
             f"{owner} returned None; it must return a number or a scalar tensor. Is its `return` "
@@ -70,14 +66,3 @@ def rate(
         if not may_be_negative:
             check_not_negative(f"{owner}: its value", float(str(known)))  # -0.1, not -0.10000000149
     return tf.cast(tensor, tf.float32)
-
-
-def _explained(owner: str, error: Exception) -> Exception:
-    message = f"{owner} failed: {type(error).__name__}: {error}"
-    # A KeyError would show the message in quotes. A StopIteration would end a loop of the caller.
-    if type(error).__module__ == "builtins" and not isinstance(
-        error, (KeyError, OSError, StopIteration, StopAsyncIteration)
-    ):
-        with contextlib.suppress(TypeError):  # E.g. UnicodeError takes more arguments.
-            return type(error)(message)
-    return RuntimeError(message)
