@@ -326,6 +326,10 @@ def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_pat
             time.sleep(1.5)
     output, log = process.communicate(timeout=processes.HANGS)
     assert output == ""
+    if "its steps are done. It waits for TensorFlow to close its dataset" in log:
+        # The dataset hung ahead of the step that the first signal ended.
+        assert how == "hangs" and process.returncode == -number, log
+        return
     assert process.returncode == status, log
     lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
     shown = [line for line in lines if line.startswith("estimator_emb: step ")]
