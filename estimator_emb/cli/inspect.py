@@ -16,7 +16,7 @@ DETAILS = """\
     estimator-emb inspect CHECKPOINT --values
 
 CHECKPOINT is the prefix of a checkpoint, such as /models/a/model.ckpt-100, or a folder for its
-latest checkpoint. The first line says which kind of program wrote the checkpoint, as far as the
+latest checkpoint. The first line says in which order the rows of tables are, as far as the
 checkpoint tells. Slots of embedding optimizers are listed below their table. Without options, no
 values are read. With --values, each value is read once, in pieces.
 """
