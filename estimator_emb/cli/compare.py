@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 
-from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import load_package, parsing
 from estimator_emb.cli.comparison import CannotCompare
 
@@ -47,10 +46,6 @@ def main(options: argparse.Namespace) -> int:
     for path in (options.a, options.b):
         if "://" not in path and not os.path.isdir(path):
             raise parsing.WrongArguments(f"there is no folder {path!r}")
-        try:
-            paths.local_prefix(path)
-        except ValueError as error:
-            raise parsing.WrongArguments(str(error)) from None
     load_package()
     from estimator_emb.checkpoints.files.checkpoint_files import CheckpointError
     from estimator_emb.cli.comparison import comparison_report

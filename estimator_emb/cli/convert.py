@@ -2,7 +2,6 @@
 
 import argparse
 
-from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import parsing
 from estimator_emb.reporting.text_columns import escaped
 
@@ -57,19 +56,13 @@ def fill_parser(parser: parsing.Parser) -> None:
     )
 
 
-def _check(options: argparse.Namespace) -> None:
-    if options.reverse and options.hosts is None:
-        raise ValueError("--reverse needs --hosts, the number of TPU hosts.")
-    source = paths.local_prefix(options.source)
-    if source is not None and paths.is_local(options.destination):
-        paths.new_prefix(source, options.destination, paths.Local)
-
-
 def _convert(options: argparse.Namespace) -> None:
     from estimator_emb import checkpoint
     from estimator_emb.checkpoints.reading import row_order
     from estimator_emb.reporting import bars
 
+    if options.reverse and options.hosts is None:
+        raise ValueError("--reverse needs --hosts, the number of TPU hosts.")
     reverse = options.reverse or options.to_hosts is not None
     with bars.work_bar() as progress:
         conversion = checkpoint.convert(
@@ -94,4 +87,4 @@ def _convert(options: argparse.Namespace) -> None:
     print(escaped(conversion.path))
 
 
-main = parsing.prints_errors(_check, _convert)
+main = parsing.prints_errors(_convert)

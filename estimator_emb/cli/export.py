@@ -1,10 +1,8 @@
 """Exports tables of a checkpoint: `estimator-emb export`."""
 
 import argparse
-import os
 
 from estimator_emb.catalog import formats
-from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import parsing
 from estimator_emb.reporting.text_columns import escaped
 
@@ -54,19 +52,6 @@ def fill_parser(parser: parsing.Parser) -> None:
     parser.add_order()
 
 
-def _check(options: argparse.Namespace) -> None:
-    files = _vocabularies(options)
-    formats.check_arguments(
-        options.to, options.table, options.slots, files, options.allow_unlabelled
-    )
-    if os.path.exists(options.out):
-        raise ValueError(f"{options.out!r} exists already.")
-    paths.local_prefix(options.checkpoint)
-    for table, file in files.items():
-        if paths.is_local(file) and not os.path.isfile(file):
-            raise ValueError(f"vocabulary {file!r} of table {table!r}: there is no such file.")
-
-
 def _vocabularies(options: argparse.Namespace) -> dict[str, str]:
     files: dict[str, str] = {}
     for given in options.vocabulary:
@@ -101,4 +86,4 @@ def _export(options: argparse.Namespace) -> None:
         print("\n".join(map(escaped, told.split("\n"))))
 
 
-main = parsing.prints_errors(_check, _export)
+main = parsing.prints_errors(_export)

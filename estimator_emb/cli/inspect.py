@@ -4,7 +4,6 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from estimator_emb.checkpoints.files import paths
 from estimator_emb.cli import parsing
 from estimator_emb.reporting.text_columns import aligned, escaped
 
@@ -16,7 +15,7 @@ DETAILS = """\
     estimator-emb inspect CHECKPOINT --values
 
 CHECKPOINT is the prefix of a checkpoint, such as /models/a/model.ckpt-100, or a folder for its
-latest checkpoint. The first line says which kind of program wrote the checkpoint, as far as the
+latest checkpoint. The first line says in which order the rows of tables are, as far as the
 checkpoint tells. Slots of embedding optimizers are listed below their table. Without options, no
 values are read. With --values, each value is read once, in pieces.
 """
@@ -31,10 +30,6 @@ def fill_parser(parser: parsing.Parser) -> None:
         help="also read the tables, and show NaN and infinite numbers, rows that were never "
         "trained, and norms of the rows (mean and largest)",
     )
-
-
-def _check(options: argparse.Namespace) -> None:
-    paths.local_prefix(options.checkpoint)
 
 
 def _print(options: argparse.Namespace) -> None:
@@ -90,4 +85,4 @@ def _print_values(found: Sequence["checkpoint.TableStatistics"]) -> None:
             print(escaped(text))
 
 
-main = parsing.prints_errors(_check, _print)
+main = parsing.prints_errors(_print)

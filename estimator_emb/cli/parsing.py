@@ -118,27 +118,20 @@ def _plot(text: str) -> str:
 
 
 def prints_errors(
-    check: Callable[[argparse.Namespace], None], work: Callable[[argparse.Namespace], None]
+    work: Callable[[argparse.Namespace], None],
 ) -> Callable[[argparse.Namespace], int]:
-    """Returns the `main` of a subcommand. It prints an error in a line, and then returns 2.
-
-    `check` runs before TensorFlow is imported, so its errors appear at once.
-    """
+    """Returns the `main` of a subcommand. It prints an error in a line, and then returns 2."""
 
     def main(options: argparse.Namespace) -> int:
-        """Runs `check` and `work`. Returns 0, or 2 after an error."""
-        errors: tuple[type[Exception], ...] = (ValueError, OSError)
-        try:
-            check(options)
-            errors = ()  # Errors of imports keep their traceback.
-            load_package()
-            import tensorflow as tf
+        """Runs `work`. Returns 0, or 2 after an error."""
+        load_package()
+        import tensorflow as tf
 
-            errors = (ValueError, OSError, tf.errors.OpError)
+        try:
             work(options)
         except BrokenPipeError:
             raise
-        except errors as error:
+        except (ValueError, OSError, tf.errors.OpError) as error:
             text = _FUNCTION.sub("", str(getattr(error, "message", error)))
             name = work.__module__.rpartition(".")[2]
             print(f"estimator-emb {name}: {escaped(text)}", file=sys.stderr)

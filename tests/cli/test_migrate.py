@@ -437,5 +437,5 @@ def test_work_grows_with_the_number_of_lines(lines, folder, capfdbinary):
         return seen["call"] + seen["c_call"]
 
     calls(1)
-    start, some, more = calls(5), calls(105), calls(305)
-    assert more - start < 3.3 * (some - start)
+    start, some, more = calls(5), calls(45), calls(125)
+    assert more - start < 3.15 * (some - start)

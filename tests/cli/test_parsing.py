@@ -101,14 +101,32 @@ compare @mod @mod --atol=nan
     argument --atol: must be a number >= 0; got 'nan'
 compare @mod nowhere
     there is no folder 'nowhere'
-compare @folder @mod
-    Folder '@folder' holds no checkpoint.
 compare @mod @mod --plot=x.pdf
     argument --plot: 'x.pdf' must end in .png
 compare @mod @mod --plot=nowhere/x.png
     argument --plot: there is no folder 'nowhere'
 check --compiler_python=/nowhere/python @script
     --compiler_python: there is no interpreter '/nowhere/python'
+convert @mod @folder/new
+    the following arguments are required: --table
+convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2
+    argument --reverse: not allowed with argument --to-hosts
+export @mod --to=npz
+    the following arguments are required: OUT
+migrate @folder/no.py
+    @folder/no.py: there is no such file.
+export A --to=npz --tables=x B
+    unrecognized arguments: --tables=x
+export A B
+    the following arguments are required: --to
+export --to=npz --slots
+    the following arguments are required: CHECKPOINT, OUT
+"""
+"""Calls, with the message below each, without the name of the subcommand."""
+
+UNFIT = r"""
+compare @folder @mod
+    Folder '@folder' holds no checkpoint.
 inspect @folder/no
     There is no checkpoint '@folder/no'.
 inspect @folder
@@ -116,8 +134,6 @@ inspect @folder
 inspect @mod/model.ckpt-7.index
     There is no checkpoint '@mod/model.ckpt-7.index': give '@mod/model.ckpt-7', without the end of
     the file's name.
-convert @mod @folder/new
-    the following arguments are required: --table
 convert @folder/no @folder/new --table=words
     There is no checkpoint '@folder/no'.
 convert @mod @mod/model.ckpt-7 --table=words
@@ -126,12 +142,8 @@ convert @mod @script/new/model.ckpt-7 --table=words
     '@script' is a file; it must be a folder for '@script/new/model.ckpt-7'.
 convert @mod @folder/new --table=words --reverse
     --reverse needs --hosts, the number of TPU hosts.
-convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2
-    argument --reverse: not allowed with argument --to-hosts
 export @folder/no @folder/new --to=npz
     There is no checkpoint '@folder/no'.
-export @mod --to=npz
-    the following arguments are required: OUT
 export @mod @folder --to=npz
     '@folder' exists already.
 export @mod @folder/new --to=keras --slots
@@ -146,16 +158,8 @@ export @mod @folder/new --to=npz --table=few --vocabulary=words=@script
     there are vocabularies of ['words'], which are not among the tables ['few'].
 export @mod @folder/new --to=npz --vocabulary=words=@folder/no
     vocabulary '@folder/no' of table 'words': there is no such file.
-migrate @folder/no.py
-    @folder/no.py: there is no such file.
-export A --to=npz --tables=x B
-    unrecognized arguments: --tables=x
-export A B
-    the following arguments are required: --to
-export --to=npz --slots
-    the following arguments are required: CHECKPOINT, OUT
 """
-"""Calls, with the message below each, without the name of the subcommand."""
+"""The same for calls that TensorFlow must refuse, because it reads the checkpoint."""
 
 
 COUNTS = {
@@ -204,9 +208,7 @@ def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("empty")
     script = tmp_path_factory.mktemp("programs") / "a.py"
     script.write_text("")
-    broken = script.with_name("broken.py")
-    broken.write_text("x = = 1")
-    places = {"@folder": folder, "@script": script, "@broken": broken, "@mod": saved_values.MOD}
+    places = {"@folder": folder, "@script": script, "@mod": saved_values.MOD}
     calls = list(text_tables.read(WRONG))
     texts = []
     for call in calls:
@@ -228,6 +230,20 @@ def test_invalid_calls_end_with_a_line_and_status_2(call, message, said):
     assert (status, output) == (2, "")
     assert printed.splitlines()[-1] in (of_parser, f"estimator-emb {name}: {message}", message)
     assert printed.startswith("usage: ") == printed.endswith(f"{of_parser}\n")
+
+
+@pytest.mark.parametrize("call, message", text_tables.read(UNFIT).items())
+def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
+    call, message, tmp_path, capsys
+):
+    folder, script = tmp_path / "folder", tmp_path / "a.py"
+    folder.mkdir()
+    script.write_text("")
+    for place, path in {"@folder": folder, "@script": script, "@mod": saved_values.MOD}.items():
+        call, message = (text.replace(place, str(path)) for text in (call, message))
+    assert main_lib.main(shlex.split(call)) == 2
+    assert capsys.readouterr() == ("", f"estimator-emb {call.split()[0]}: {message}\n")
+    assert not list(folder.iterdir())
 
 
 def test_help_needs_no_tensorflow():

@@ -37,9 +37,9 @@ def estimator_lib(module, monkeypatch):
 class Strategy:
     """A distribution strategy as the coordinator sees it, without a server."""
 
-    def __init__(self, between_graph=True):
+    def __init__(self):
         self.extended = SimpleNamespace(
-            experimental_between_graph=between_graph,
+            experimental_between_graph=True,
             experimental_should_init=True,
             _std_server_started=True,
         )
@@ -107,12 +107,6 @@ RUN_CONFIGS = {
         "independent_worker",
         (CLUSTER, *LOCAL_TASK),
     ),
-    "remote cluster": (
-        {"train_distribute": Strategy(), "experimental_distribute": REMOTE},
-        {},
-        "standalone_client",
-        (CLUSTER, *LOCAL_TASK),
-    ),
     "remote cluster without training strategy": (
         {"experimental_distribute": REMOTE},
         {},
@@ -146,19 +140,22 @@ def test_experimental_strategies_are_adopted(estimator_lib):
     assert (config.train_distribute, config.eval_distribute) == (train, evaluate)
 
 
-@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute", "remote_cluster"])
-def test_refuses_settings_given_twice(estimator_lib, module, option, monkeypatch):
-    given, first = {option: Strategy()}, f"`{option}`"
-    experimental = DistributeConfig(**given)
-    if option == "remote_cluster":
-        monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, "chief", 0)))
-        given, first = {}, '"cluster" in TF_CONFIG'
-        experimental = DistributeConfig(Strategy(), None, tf.train.ClusterSpec(CLUSTER))
-    given["experimental_distribute"] = experimental
+@pytest.mark.parametrize("option", ["train_distribute", "eval_distribute"])
+def test_refuses_settings_given_twice(estimator_lib, module, option):
+    given = {option: Strategy()}
+    given["experimental_distribute"] = DistributeConfig(**given)
     message = harness.refusal(ValueError, estimator_lib.run_config.RunConfig, **given)
     assert module is not ours or message == (
-        f"Set either {first} or `experimental_distribute.{option}`, not both."
+        f"Set either `{option}` or `experimental_distribute.{option}`, not both."
     )
+
+
+def test_refuses_a_remote_cluster():
+    config = SimpleNamespace(
+        _experimental_distribute=REMOTE, _train_distribute=Strategy(), _eval_distribute=None
+    )
+    message = harness.refusal(ValueError, ours.init_run_config, config, {})
+    assert message.startswith("`experimental_distribute.remote_cluster` is not supported: run the")
 
 
 @pytest.mark.parametrize(
@@ -237,36 +234,7 @@ def task(task_type, task_id, address, is_chief, global_id):
     return (CLUSTER, task_type, task_id, master, master, is_chief, 2, 3, global_id)
 
 
-CLIENT_TASK = (NO_EVALUATOR, None, None, "grpc://c:1", "grpc://c:1", True, 2, 3, 0)
 EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
-
-
-def test_train_and_evaluate_as_client_between_graphs(module):
-    config = Config("standalone_client", CLUSTER, Strategy(), Strategy())
-    estimator = Estimator(config)
-    module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
-    # Threads end in any order.
-    assert sorted(estimator.log, key=str) == sorted(
-        [
-            ("train", task("chief", 0, "c:1", True, 0), ("chief", 0), train_call("hook")),
-            # After the chief, job names are sorted: the evaluator takes an id, then the workers.
-            ("train", task("worker", 0, "w:1", False, 2), ("worker", 0), train_call()),
-            ("train", task("worker", 1, "w:2", False, 3), ("worker", 1), train_call()),
-            ("evaluate", EVALUATOR_TASK, (None, None), (TRAIN_SPEC, "eval_spec")),
-        ],
-        key=str,
-    )
-    # The user's own estimator is unchanged.
-    assert config._distribute_coordinator_mode == "standalone_client"
-    assert config._train_distribute.task is None
-    assert not hasattr(config, "_task_type")
-
-
-def test_train_and_evaluate_as_client_in_graph(module):
-    config = Config("standalone_client", NO_EVALUATOR, Strategy(between_graph=False))
-    estimator = Estimator(config)
-    module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
-    assert estimator.log == [("train", CLIENT_TASK, (None, None), train_call("hook"))]
 
 
 @pytest.mark.parametrize(
@@ -286,77 +254,18 @@ def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type
     assert estimator.log == [expected]
 
 
-@pytest.mark.parametrize(
-    "mode, lacks",
-    [(None, "distribute coordinator mode"), ("standalone_client", "cluster to be the client of")],
-)
-def test_train_and_evaluate_needs_a_mode_and_a_cluster(mode, lacks):
-    given = Estimator(Config(mode, {}, Strategy())), TRAIN_SPEC, None, Executor
+def test_train_and_evaluate_needs_a_mode():
+    given = Estimator(Config(None, {}, Strategy())), TRAIN_SPEC, None, Executor
     message = harness.refusal(ValueError, ours.train_and_evaluate, *given)
-    assert message == f"The `RunConfig` has no {lacks}."
+    assert message == "The `RunConfig` has no distribute coordinator mode."
 
 
-CLIENT = "standalone_client"
-INSTEAD = "use `tf.estimator.train_and_evaluate`."
-of_each_phase = pytest.mark.parametrize(
-    "phase, method", [("train", "train"), ("eval", "evaluate")], ids=["train", "evaluate"]
-)
-
-
-@of_each_phase
-def test_train_or_evaluate_as_client(module, phase, method):
-    strategy = Strategy(between_graph=False)
-    estimator = Estimator(Config("standalone_client", NO_EVALUATOR, **{method: strategy}))
-    calls = []
-
-    def run(local, given_strategy, hooks):
-        assert local is not estimator
-        assert getattr(local, f"_{phase}_distribution") is given_strategy is not strategy
-        assert getattr(local._config, f"_{phase}_distribute") is given_strategy
-        calls.append((local, settings(local._config), hooks))
-        return "metrics"
-
-    result = getattr(module, f"estimator_{method}")(estimator, run, ["hook"])
-    ((local, used, hooks),) = calls
-    assert (used, hooks) == (CLIENT_TASK, ["hook"])
-    assert result is local if phase == "train" else result == "metrics"
-
-
-@of_each_phase
-@pytest.mark.parametrize(
-    "mode, cluster, has_strategy, message",
-    [
-        (CLIENT, NO_EVALUATOR, False, "needs `{phase}_distribute` to use Distribute Coordinator."),
-        (CLIENT, {}, True, "needs a cluster to use Distribute Coordinator."),
-        (CLIENT, CLUSTER, True, f"does not support a cluster with an `evaluator` job: {INSTEAD}"),
-        (
-            "independent_worker",
-            NO_EVALUATOR,
-            True,
-            "supports Distribute Coordinator only as a standalone client "
-            "(`experimental_distribute.remote_cluster`), but the mode is 'independent_worker': "
-            f"{INSTEAD}",
-        ),
-        (
-            CLIENT,
-            NO_EVALUATOR,
-            True,
-            "as a standalone client does not support Strategy, which replicates between graphs: "
-            f"{INSTEAD}",
-        ),
-    ],
-    ids=["no strategy", "no cluster", "evaluator job", "independent worker", "between graphs"],
-)
-def test_train_or_evaluate_refuses_missing_settings(
-    module, phase, method, mode, cluster, has_strategy, message
-):
-    strategy = Strategy() if has_strategy else None
-    estimator = Estimator(Config(mode, cluster, **{method: strategy}))
-    # If a setting is missing, the original fails an assertion without a message.
-    with pytest.raises(ValueError if module is ours else (ValueError, AssertionError)) as error:
-        getattr(module, f"estimator_{method}")(estimator, None, [])
-    if module is ours:
-        assert str(error.value) == f"`Estimator.{method}` {message.format(phase=phase)}"
+@pytest.mark.parametrize("method", ["train", "evaluate"])
+def test_train_or_evaluate_alone_is_refused(module, method):
+    estimator = Estimator(Config("independent_worker", NO_EVALUATOR, Strategy(), Strategy()))
+    run = getattr(module, f"estimator_{method}")
+    message = harness.refusal(ValueError, run, estimator, None, [])
+    assert message.endswith("use `tf.estimator.train_and_evaluate`.") or module is not ours
 
 
 def test_refuses_an_unknown_job():

@@ -3,13 +3,14 @@
 import dataclasses
 import fnmatch
 import functools
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import paths, writer
+from estimator_emb.checkpoints.files import writer
 from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint
 from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader, counter
 from estimator_emb.checkpoints.files.writer import Writer
@@ -98,7 +99,7 @@ def convert(
     if to == "mod" and to_hosts is None:
         hosts, to_hosts = None, hosts
     source = saved_variables.prefix(source)
-    destination = paths.new_prefix(source, tf.compat.path_to_str(destination), tf.io.gfile)
+    destination = _new_prefix(source, tf.compat.path_to_str(destination))
     with CheckpointReader(source) as values:
         plan = _Moves(values, list(tables), hosts, source_order, force)
         plan.check_target(to, to_hosts or 1)
@@ -126,6 +127,25 @@ def _check_arguments(
         raise ValueError("convert: to_hosts needs to='mod'; leave it out for to='ids'.")
     if to == "mod" and hosts is None and to_hosts is None:
         raise ValueError("convert: to='mod' needs to_hosts, the number of TPU hosts.")
+
+
+def _new_prefix(source: str, destination: str) -> str:
+    """Returns the new checkpoint's prefix. Raises ValueError if it exists."""
+    files, name = tf.io.gfile, destination.rpartition("/")[2]
+    if files.isdir(destination) or not re.search(r"\.ckpt|-\d+$", name):
+        destination = f"{destination.rstrip('/')}/{source.rpartition('/')[2]}"
+    folder, _, name = destination.rpartition("/")
+    folder = folder or ("/" if destination.startswith("/") else ".")
+    if files.isdir(folder):
+        for other in files.listdir(folder):
+            if re.fullmatch(rf"{re.escape(name)}\.(index|data-\d+-of-\d+)", other):
+                raise ValueError(f"Checkpoint {destination!r} exists already.")
+    above = folder
+    while above and not files.isdir(above):
+        if files.exists(above):
+            raise ValueError(f"{above!r} is a file; it must be a folder for {destination!r}.")
+        above = above.rpartition("/")[0]
+    return destination
 
 
 class _Moves:

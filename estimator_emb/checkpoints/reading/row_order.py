@@ -29,7 +29,6 @@ from estimator_emb.compat.internals.protos import TPUEmbeddingConfiguration
 from estimator_emb.engine.tables.helper_variable import HELPER_VARIABLE
 from estimator_emb.engine.tables.partition import Partition
 
-_OURS = "estimator_emb"
 _READS = {"ReadVariableOp", "Identity", "VariableV2", "VarHandleOp", "Variable"}
 
 
@@ -38,14 +37,14 @@ class SavedGraph:
     """Facts from the graph beside a checkpoint. An unknown fact is None.
 
     `order` is 'ids' or 'mod', and `why` is the evidence. `tables` are the variables that the graph
-    loads into the embedding hardware. `program` is 'estimator_emb', 'TPU' (legacy) or 'other'.
+    loads into the embedding hardware. It `is_other` if the graph loads nothing there.
     """
 
     order: str | None = None
     hosts: int | None = None
     why: str = ""
     tables: tuple[str, ...] = ()
-    program: str | None = None
+    is_other: bool = False
 
 
 def saved_graph(path: str) -> SavedGraph:
@@ -61,7 +60,7 @@ def saved_graph(path: str) -> SavedGraph:
     nodes = {node.name: node for node in graph.node}
     for node in graph.node:
         if node.op == "VarHandleOp" and node.name.rpartition("/")[2] == HELPER_VARIABLE:
-            return SavedGraph("ids", None, f"{file!r} is a graph of this package", (), _OURS)
+            return SavedGraph("ids", None, f"{file!r} is a graph of this package")
     loads = [
         node
         for node in graph.node
@@ -75,7 +74,7 @@ def saved_graph(path: str) -> SavedGraph:
     read = [TPUEmbeddingConfiguration.FromString(config) for config in configurations]
     known = [config for config in read if config.table_descriptor]
     if not known:
-        return SavedGraph(program="other")
+        return SavedGraph(is_other=True)
     variables, direct = set(), True
     for node in loads:
         source = nodes.get(_bare(node.input[0]) if node.input else "")
@@ -88,11 +87,11 @@ def saved_graph(path: str) -> SavedGraph:
     tables = tuple(sorted(name for name in variables if not name.startswith("dummy_")))
     hosts = known[0].num_hosts or None
     if known[0].sharding_strategy == TPUEmbeddingConfiguration.DIV_DEFAULT:
-        return SavedGraph("ids", hosts, f"{file!r} says partition_strategy='div'", tables, "TPU")
+        return SavedGraph("ids", hosts, f"{file!r} says partition_strategy='div'", tables)
     if not direct:  # Each host's rows are gathered from all rows, which are in id order.
-        return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables, _OURS)
+        return SavedGraph("ids", hosts, f"{file!r} is a graph of this package", tables)
     why = f"{file!r} says partition_strategy='mod' over {hosts} hosts"
-    return SavedGraph("mod", hosts, why, tables, "TPU")
+    return SavedGraph("mod", hosts, why, tables)
 
 
 def _bare(name: str) -> str:
@@ -172,42 +171,16 @@ def undivided(values: CheckpointReader, table: str) -> bool:
 
 
 def described(values: CheckpointReader) -> str:
-    """Describes in words the program that wrote a checkpoint, and the order of the rows."""
-    graph = values.once(graph_of)
-    orders = values.once(known)
+    """Says in words in which order the rows of the tables are, as far as the checkpoint tells."""
+    orders, graph = values.once(known), values.once(graph_of)
     listed = values.once(saved_variables.listed)
     tables = saved_variables.tables(listed, [*orders, *graph.tables])
-    hosts = {orders[name] for name in tables if name in orders}
-    by_id = ", rows in the order of the ids"
-    order = by_id if hosts else ""
-    if hosts - {1}:
-        over = " and ".join(str(count) for count in sorted(hosts - {1}))
-        order = f", rows in the order of 'mod' over {over} hosts"
-        order += " in some tables" if 1 in hosts else ""
-    if RECORD in values.shapes:
-        return f"converted by estimator-emb convert{order}"
-    if graph.program == _OURS:
-        return f"of estimator_emb{order}"
-    if graph.program == "TPU":
-        return f"of a legacy TPU{order}"
-    if values.once(saved_variables.has_helpers):
-        told = hosts_of_slices(values, tables)
-        counts = sorted(set(told.values()))
-        over = f" of {counts[0]} hosts" if len(counts) == 1 and counts[0] > 1 else ""
-        unknown = ", whether under 'div' or 'mod' is not known"
-        return f"of a legacy TPU{over}{by_id if counts == [1] else unknown}"
-    has_cpu_slots = any(saved_variables.cpu_slots(name, values.shapes) for name in tables)
-    if has_cpu_slots or (graph.program == "other" and tables):
-        return f"of an Estimator, or of a legacy TPUEstimator with use_tpu=False{by_id}"
     if not tables:
-        return "in which no variable is known to be an embedding table"
-    divided = not all(undivided(values, name) for name in tables)
-    suffixes = {slot.removeprefix(one.name) for one in tables.values() for slot in one.slots}
-    writers = "estimator_emb"
-    if not suffixes - saved_variables.DENSE_TOO:
-        writers += ", an Estimator or a legacy TPUEstimator with use_tpu=False"
-    elif not divided:
-        writers += " or a legacy TPU of one host"
-    if divided:
-        writers += ", on parameter servers, or of a legacy TPU"
-    return f"of {writers}{'' if divided else by_id}"
+        return "no variable is known to be an embedding table"
+    hosts = {orders[name] for name in tables if name in orders}
+    if not hosts and (graph.is_other or all(undivided(values, name) for name in tables)):
+        hosts = {1}
+    if not hosts:
+        return "the order of the rows, 'div' or 'mod', is not known"
+    some = " in some tables" if len(hosts) > 1 else ""
+    return f"rows in {in_words(max(hosts))}{some}"

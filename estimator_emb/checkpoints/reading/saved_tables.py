@@ -175,7 +175,7 @@ def _by_column(values: CheckpointReader) -> dict[str, list[str]]:
 def _hosts(values: CheckpointReader, name: str, order: str | None) -> int:
     graph = values.once(row_order.graph_of)
     told = values.once(row_order.known).get(name)
-    if told is None and graph.program != "other" and not row_order.undivided(values, name):
+    if told is None and not graph.is_other and not row_order.undivided(values, name):
         if order is None:
             raise ValueError(
                 f"table: nothing in {values.path!r} says in which order the rows of {name!r} are. "

@@ -7,7 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from estimator_emb.checkpoints.files import checkpoint_files, checkpoint_reader, paths
+from estimator_emb.checkpoints.files import checkpoint_files, checkpoint_reader
 from estimator_emb.checkpoints.files.checkpoint_reader import CheckpointReader
 from estimator_emb.optimizers import PARAMETERS, OptimizationParameters
 from estimator_emb.spec.resolved import TABLE_PREFIX
@@ -157,10 +157,16 @@ def prefix(path: str) -> str:
     if tf.io.gfile.isdir(path):
         latest = checkpoint_files.latest(path)
         if latest is None:
-            raise paths.none_in(path)
+            raise ValueError(f"Folder {path!r} holds no checkpoint.")
         return latest
-    paths.check_prefix(path, tf.io.gfile)
-    return path
+    if tf.io.gfile.exists(f"{path}.index"):
+        return path
+    bare = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
+    if bare != path and tf.io.gfile.exists(f"{bare}.index"):
+        raise ValueError(
+            f"There is no checkpoint {path!r}: give {bare!r}, without the end of the file's name."
+        )
+    raise ValueError(f"There is no checkpoint {path!r}.")
 
 
 def is_helper(name: str) -> bool:

@@ -6,7 +6,6 @@ from tensorflow.python.data.ops import iterator_ops as _iterator_ops
 from tensorflow.python.data.util import nest as _data_nest
 from tensorflow.python.distribute import distribute_coordinator as _coordinator
 from tensorflow.python.distribute import distribute_coordinator_context as _coordinator_context
-from tensorflow.python.distribute import multi_worker_util as _multi_worker_util
 from tensorflow.python.eager import context as _context
 from tensorflow.python.eager import record as _record
 from tensorflow.python.framework import function_def_to_graph as _function_def_to_graph
@@ -140,6 +139,3 @@ run_distribute_coordinator = _coordinator.run_distribute_coordinator
 
 current_worker_context = _coordinator_context.get_current_worker_context
 """Returns the cluster's task in which such a function runs."""
-
-normalize_cluster_spec = _multi_worker_util.normalize_cluster_spec
-"""Converts a cluster in any accepted form to a `ClusterSpec`."""
