@@ -80,6 +80,7 @@ COMMANDS = {
         "PROGRAM.py --its_flags": "examples/legacy_tpu_binary.py --model_dir=MODEL --train_steps=50"
     },
     "estimator-emb migrate PROGRAM.py": {"PROGRAM.py": "examples/legacy_tpu_binary.py"},
+    "estimator-emb migrate --explain ": "test_migrate_names.py compares its lines with the page.",
     "estimator-emb migrate --write PROGRAM.py FOLDER": "test_migrate.py writes files.",
     "estimator-emb check [--tf-v1] SCRIPT.py": {
         "[--tf-v1] SCRIPT.py [flags of the script]": (

@@ -25,10 +25,15 @@ if TYPE_CHECKING:
 DETAILS = """\
     estimator-emb migrate PROGRAM.py
     estimator-emb migrate --write PROGRAM.py FOLDER
+    estimator-emb migrate --explain tf.contrib.layers.fully_connected
 
 The command prints the changes as a diff. On stderr it lists what a person must decide, by file and
 line. The exit status is 0 if something changes. It is 2 if nothing changes or a file cannot be
 read, and then no file is written. The command needs LibCST: pip install 'estimator-emb[migrate]'
+
+--explain works without LibCST. It prints where a legacy name is today. For a module it also prints
+the names in it. The last part of a name is enough: --explain fully_connected. The exit status is 2
+if no table has the name.
 """
 
 _Opcode = tuple[Literal["replace", "delete", "insert", "equal"], int, int, int, int]
@@ -54,18 +59,27 @@ def fill_parser(parser: parsing.Parser) -> None:
         "--write", action="store_true", help="change the files instead of printing a diff"
     )
     parser.add_argument(
+        "--explain", metavar="NAME", help="print where a legacy name is today, and change nothing"
+    )
+    parser.add_argument(
         "paths",
-        nargs="+",
+        nargs="*",
         metavar="PROGRAM.py",
         help="a program, or a folder for all *.py files in it",
     )
 
 
 def main(options: argparse.Namespace) -> int:
-    """Rewrites programs, or shows how they would change.
+    """Rewrites programs, shows how they would change, or explains a name.
 
     Returns the exit status that DETAILS describes.
     """
+    if options.explain is not None:
+        if options.paths or options.write:
+            raise parsing.WrongArguments("--explain takes neither a program nor --write")
+        return _explain(options.explain)
+    if not options.paths:
+        raise parsing.WrongArguments("the following arguments are required: PROGRAM.py")
     if importlib.util.find_spec("libcst") is None:
         _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
         return 2
@@ -99,6 +113,17 @@ def main(options: argparse.Namespace) -> int:
     for file, _ in results:
         _say(f"{file.path}: nothing to change.")
     return 2
+
+
+def _explain(name: str) -> int:
+    from estimator_emb.cli.migration import explained
+
+    lines = explained.lines(name)
+    if not lines:
+        _say(f"estimator-emb migrate: {name!r} is in no table of legacy names.")
+        return 2
+    print("\n".join(lines))
+    return 0
 
 
 def _files(paths: Sequence[str], errors: list[str]) -> Iterator[str]:

@@ -185,8 +185,9 @@ def test_refuses_bad_files_and_folders(folder, capfdbinary, monkeypatch):
     assert (status, out) == (2, "")
     assert err == "a.py: this file, or its folder, may not be written.\n"
     assert migrate(capfdbinary, "a.py")[0] == 0
-    with pytest.raises(SystemExit):
-        main_lib.main(["migrate"])
+    for arguments in ([], ["--explain", "slim", "a.py"], ["--explain", "slim", "--write"]):
+        with pytest.raises(SystemExit):
+            main_lib.main(["migrate", *arguments])
 
 
 def test_a_failed_write_changes_no_file(folder, capfdbinary, monkeypatch):
@@ -285,6 +286,11 @@ def test_migrate_needs_libcst_and_no_tensorflow(folder):
         "estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'\n"
     )
     assert run("libcst", "migrate", "--help").returncode == 0
+    done = run("libcst", "migrate", "--explain", "tf.contrib.nn.conv1d_transpose")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "tf.contrib.nn.conv1d_transpose: now tensorflow.compat.v1.nn.conv1d_transpose.\n"
+    )
 
 
 def test_migrated_examples_are_not_changed_again(capfdbinary):

@@ -19,6 +19,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.catalog import contrib as contrib_names
 from estimator_emb.catalog import tf1 as tf1_names
+from estimator_emb.cli import main as main_lib
 from estimator_emb.cli.migration import renames
 from estimator_emb.legacy import contrib
 from estimator_emb.optimizers import PARAMETERS
@@ -154,17 +155,77 @@ def test_advice_for_contrib_equals_that_at_run_time():
         assert meaning == renames.Advice(contrib_names.advice_about(path)), owner
 
 
+LINES = {
+    "tf.contrib.training.HParams": "now estimator_emb.legacy.contrib.hparam.HParams.",
+    "tf.estimator.ModeKeys.TRAIN": "now estimator_emb.ModeKeys.TRAIN.",
+    "tf.contrib.learn.DNNClassifier": (
+        "left TensorFlow with version 2. Today: tf.estimator.DNNClassifier. TensorFlow 1.15's "
+        "wheel has it."
+    ),
+    "tf.contrib.quantize": (
+        "left TensorFlow with version 2. Today: the package tensorflow-model-optimization. "
+        "TensorFlow 1.15's wheel has it."
+    ),
+    "tf.contrib.crf.crf_decode": (
+        "left TensorFlow with version 2. TensorFlow 1.15's wheel has it."
+    ),
+    "tf.contrib.nonsense": "TensorFlow 1.15's tf.contrib has no module 'nonsense'.",
+    "tf.app.run": "now tf.compat.v1.app.run. --tf-v1 has it.",
+    "tf.train.AdamOptimizer": "now tf.compat.v1.train.AdamOptimizer. --tf-v1 has it.",
+    "tensorflow.python.tpu.tpu_estimator.EmbeddingConfigSpec": (
+        "now estimator_emb.EmbeddingConfigSpec."
+    ),
+    "tf.contrib.tpu.python.tpu.tpu_config": (
+        "now the module tensorflow_estimator.python.estimator.tpu.tpu_config."
+    ),
+}
+"""Legacy name -> output of --explain."""
+
+
+def explained(capsys, name, status=0):
+    assert main_lib.main(["migrate", "--explain", name]) == status
+    return capsys.readouterr()
+
+
+def test_explain_prints_where_each_name_is(capsys):
+    for name, text in LINES.items():
+        assert explained(capsys, name) == (f"{name}: {text}\n", "")
+    assert explained(capsys, "HParams").out == (
+        "tf.contrib.training.HParams: now estimator_emb.legacy.contrib.hparam.HParams.\n"
+    )
+    names = [line.split(":")[0] for line in explained(capsys, "TPUConfig").out.splitlines()]
+    assert "tf.contrib.tpu.TPUConfig" in names and "tf.compat.v1.estimator.tpu.TPUConfig" in names
+    eager = explained(capsys, "tf.contrib.eager")
+    for spelling in ("tensorflow.contrib.eager.python.tfe", "tf.compat.v1.contrib.eager"):
+        assert explained(capsys, spelling) == eager and eager.out.count("\n") == 3
+    assert explained(capsys, "tf.contrib.util").out.splitlines() == [
+        "tf.contrib.util: a module with the names below. For other names: tf.graph_util.",
+        "tf.contrib.util.constant_value: now tensorflow.compat.v1.get_static_value.",
+        "tf.contrib.util.loader: left TensorFlow with version 2. Today: tf.load_op_library. "
+        "TensorFlow 1.15's wheel has it.",
+        "tf.contrib.util.make_ndarray: now tensorflow.compat.v1.make_ndarray.",
+        "tf.contrib.util.make_tensor_proto: now tensorflow.compat.v1.make_tensor_proto.",
+    ]
+    for name in ("nonsense", "tf.train.Checkpoint", "my.module"):
+        said = f"estimator-emb migrate: {name!r} is in no table of legacy names.\n"
+        assert explained(capsys, name, status=2) == ("", said)
+
+
 @pytest.mark.slow
 @pytest.mark.any_version
-def test_docs_page_has_a_line_for_each_name():
+def test_docs_page_has_the_lines_of_explain(capsys):
+    """Each name of the tables has its own line, equal in the docs page and in the command."""
     page = processes.ROOT / "docs" / "legacy_names.md"
     assert page.read_text() == runpy.run_path(str(page.with_suffix(".py")))["text"]()
-    names = re.findall(r"^\* `(t[\w.]+)`: ", page.read_text(), re.M)
+    shown = re.findall(r"^\* `(t[\w.]+)`: (.*)$", page.read_text(), re.M)
+    names = [name for name, _ in shown]
     assert len(names) == len(set(names))
     assert set(names) >= set(renames.TABLE)
     for owner, module in contrib_names.MODULES.items():
         for name in ("", *module.members, *module.modules, *module.elsewhere):
             assert f"tf.contrib.{owner}.{name}".removesuffix(".") in names
+    for name, text in shown:
+        assert explained(capsys, name).out.partition("\n")[0] == f"{name}: {text}"
 
 
 def test_table_has_every_moved_module_of_contrib():

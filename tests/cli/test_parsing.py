@@ -289,6 +289,7 @@ def test_words_after_a_program_belong_to_it(name, before, own):
         "export {0} {0}new --to=npz",
         "migrate {0}.py",
         "migrate {0}old.py",
+        "migrate --explain {0}",
         "{0}",
     ],
 )
