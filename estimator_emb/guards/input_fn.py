@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from estimator_emb.compat.internals import patches
 from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.checks.program_checks import DATASETS
@@ -228,6 +229,8 @@ def sample_counts(facts: Facts) -> contextlib.AbstractContextManager[Any]:
 def missing_labels(facts: Facts, error: Exception) -> None:
     """Explains an error about None that occurs because input_fn returned only features."""
     assert facts.batch is not None
+    if "labels" not in fn_args(facts.call.model_fn):
+        return  # The error is of another None.
     kinds = (AttributeError, TypeError, ValueError)
     is_of_none = isinstance(error, kinds) and "None" in _SHAPES.sub("", str(error))
     if facts.batch.labels is None and is_of_none:

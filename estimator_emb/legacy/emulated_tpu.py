@@ -5,6 +5,7 @@ says. Each call reads it anew.
 """
 
 import functools
+import urllib.error
 from collections.abc import Callable
 from typing import Any
 
@@ -13,15 +14,20 @@ import tensorflow as tf
 from estimator_emb.backends.choose import devices
 from estimator_emb.backends.emulated import topology
 from estimator_emb.catalog import environment
+from estimator_emb.catalog.limits import HOW_TO_EMULATE
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.compat.internals.estimators import Estimator
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu import tpu_strategy_util
 from estimator_emb.compat.internals.tpu_estimator import StockRunConfig, StockTPUEstimator
 from estimator_emb.engine.cores import Cores
+from estimator_emb.reporting import error_notes
 from estimator_emb.reporting.console import say_once
 from estimator_emb.spec import options
 from estimator_emb.spec.options import TPUConfig
+
+_NO_TPU = ("Please provide a TPU Name to connect to.", "Missing runtime dependency on the Google")
+"""Beginnings of the errors of a search for a TPU."""
 
 
 def replace_lookups(changes: Changes) -> None:
@@ -29,6 +35,7 @@ def replace_lookups(changes: Changes) -> None:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     for owner, name, emulated in (
         (resolver, "__init__", _make_resolver),
+        (resolver, "master", lambda original, *args, **kwargs: original(*args, **kwargs)),
         (resolver, "num_accelerators", lambda *_, **__: {"TPU": _shape().cores_per_host}),
         (resolver, "get_tpu_system_metadata", lambda *_: topology.metadata(_shape())),
         (StockRunConfig, "__init__", _make_run_config),
@@ -57,9 +64,18 @@ def _choosing(emulated: Callable[..., Any], original: Callable[..., Any]) -> Cal
     def choosing(*args: Any, **kwargs: Any) -> Any:
         if is_emulated():
             return emulated(original, *args, **kwargs)
-        return original(*args, **kwargs)
+        with error_notes.explained(_without_tpu):
+            return original(*args, **kwargs)
 
     return choosing
+
+
+def _without_tpu(error: Exception) -> None:
+    """Says in the error of a search for a TPU how a program runs without a TPU."""
+    if type(error) is urllib.error.URLError:
+        error.reason = f"{error.reason}. {HOW_TO_EMULATE}"
+    elif str(error).startswith(_NO_TPU) and HOW_TO_EMULATE not in str(error):
+        error.args = (f"{error} {HOW_TO_EMULATE}",)
 
 
 def _make_resolver(

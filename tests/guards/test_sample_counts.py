@@ -41,6 +41,16 @@ def test_a_wrong_number_of_samples_is_named(cores, dense, labels, said, tmp_path
     assert rest[-1] == f"{said} {REMEDY}"
 
 
+def test_another_batch_size_than_the_estimators_is_named(tmp_path):
+    estimator = harness.estimator(model_fn, SPEC, tmp_path, num_shards=2)
+    batch = (
+        {"x": np.arange(5) % 4, "d": np.ones([5, 1], np.float32)},
+        {"y": np.ones([5, 1], np.float32)},
+    )
+    with pytest.raises(ValueError, match=r"input_fn batch by params\[\"batch_size\"\]"):
+        estimator.train(harness.input_fn_of([batch]), steps=1)
+
+
 @pytest.mark.parametrize("cores", [None, 1, 2])
 def test_other_errors_of_model_fn_are_unchanged(cores, tmp_path):
     def failing(features, labels, mode, params):

@@ -134,7 +134,7 @@ features.age = [[0.1], [float('nan')], [0.3], [0.4]]
 [numbers_of_graph train cpu]
 features.age = [[0.1], [float('nan')], [0.3], [0.4]]
     loss during training. The batch of step … has
-[made_outside train cpu]
+[known_errors train cpu]
 logits = lambda program, features: with_layer(program, features, lambda x: x + MADE)
     Each call of an estimator has a graph of its own
 """
