@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from estimator_emb.cli import parsing, program_files
+from estimator_emb.reporting.suggestions import suggestion
 from estimator_emb.reporting.text_columns import escaped
 
 if TYPE_CHECKING:
@@ -119,7 +120,12 @@ def _explain(name: str) -> int:
 
     lines = explained.lines(name)
     if not lines:
-        _say(f"estimator-emb migrate: {name!r} is in no table of legacy names.")
+        last = {one.rpartition(".")[2]: one for one in explained.names()}
+        listed = explained.names() if "." in name else last
+        _say(
+            f"estimator-emb migrate: {name!r} is in no table of legacy names."
+            f"{suggestion(name, listed)}"
+        )
         return 2
     print("\n".join(lines))
     return 0

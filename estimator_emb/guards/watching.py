@@ -17,6 +17,7 @@ from estimator_emb.guards import (
     call_errors,
     input_fn,
     keras_layers,
+    left_out,
     model,
     numbers,
     process,
@@ -41,7 +42,7 @@ CURRENT = "_estimator_emb_watch"
 
 CHECKS = [
     check
-    for file in (input_fn, table_use, model, keras_layers, steps, numbers, call_errors)
+    for file in (input_fn, table_use, model, keras_layers, steps, left_out, numbers, call_errors)
     for check in REGISTERED[file.__name__]
 ]
 """All checks, file by file and from top to bottom."""
@@ -88,6 +89,7 @@ class Watch:
     def evaluate(self, run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: str) -> Any:
         """Calls `run(all_hooks=...)` with more hooks for the session. Returns the metrics."""
         call = self.call
+        saving.writing(output_dir)
         with process.evaluating(call) as (log, end):
             # Last: if the input ends in the middle of a loop, the loop's hook explains it better.
             own = [log, end, *_hooks(_checks(Event.EVALUATION, call), call)]
