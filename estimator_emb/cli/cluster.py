@@ -275,7 +275,7 @@ class _Launcher:
                 self._screen.say(
                     f"{process.name} {process.how_ended()}: evaluations and exports are missing."
                 )
-            elif process.ended > chief.ended:
+            elif (process.ended or 0) > (chief.ended or 0):
                 continue  # The servers end with the chief, and a worker may notice it.
             status = status or 1
         return status or int(self._stopping and self._has_lost_server)

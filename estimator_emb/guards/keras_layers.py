@@ -1,6 +1,7 @@
 """Checks the layers of a model_fn, which trains in a session that Keras does not know."""
 
 import ast
+import contextlib
 import functools
 import linecache
 import logging
@@ -60,26 +61,20 @@ def learning_phase(facts: Facts, spec: Any) -> None:
 def _omits_training(op: tf.Operation) -> bool:
     """Returns whether the program's line that made `op` calls a layer without `training`."""
     frame = frames.innermost(frames.traceback_of(op))
-    return frame is not None and any(
-        first <= frame.lineno <= last for first, last in _lines_without_training(frame.filename)
-    )
+    return frame is not None and frame.lineno in _lines_without_training(frame.filename)
 
 
 @functools.cache
-def _lines_without_training(file: str) -> list[tuple[int, int]]:
-    """Returns the first and the last line of each such call in a file."""
-    try:
-        tree = ast.parse("".join(linecache.getlines(file)))
-    except SyntaxError:
-        return []
-    return [
-        (node.lineno, node.end_lineno or node.lineno)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and ast.unparse(node.func).endswith(_LAYERS)
-        and len(node.args) < 5
-        and not any(keyword.arg in (None, "trainable", "training") for keyword in node.keywords)
-    ]
+def _lines_without_training(file: str) -> set[int]:
+    """Returns the lines of all such calls in a file."""
+    lines: set[int] = set()
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_LAYERS):
+                given = {keyword.arg for keyword in node.keywords}
+                if len(node.args) < 5 and given.isdisjoint((None, "trainable", "training")):
+                    lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
 
 
 def _following(

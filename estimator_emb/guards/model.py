@@ -142,9 +142,9 @@ def model_errors(facts: Facts, error: Exception) -> None:
     features = facts.batch.seen
     if isinstance(error, KeyError):
         key = error.args[0] if len(error.args) == 1 else None
-        is_name = isinstance(key, str) and key.isidentifier()
-        if is_name and not _reads_params(error) and (given := _given_features(key, features)):
-            error.args = (f"{key!r}. {given}",)
+        if isinstance(key, str) and key.isidentifier() and not _reads_params(error):
+            given = _given_features(key, features)
+            error.args = (f"{key!r}. {given}" if given else key,)
     elif isinstance(error, AttributeError):
         owner = getattr(error, "obj", None)
         if error.name in _METHODS and isinstance(owner, OptimizationParameters):
@@ -216,18 +216,11 @@ def model_values(facts: Facts, spec: Any) -> Any:
         # Emulated cores always gather their predictions.
         return not call.exporting and (call.on_cores or keys is None or name in keys)
 
-    returned = _checked_spec(f"model_fn ({name_of(call.model_fn)})", spec, call.mode, needs_batch)
-    metrics = getattr(returned, "eval_metrics", None)
-    if call.mode == ModeKeys.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
-        function, *tensors = metrics
-        # The constructor sets fields that `_replace` would leave out.
-        checked = _checked_metrics(function, takes_keras=not call.on_cores)
-        fields = {**returned._asdict(), "eval_metrics": (checked, *tensors)}
-        returned = type(returned)(**fields)
-    return returned
+    return _checked_spec(f"model_fn ({name_of(call.model_fn)})", spec, call, needs_batch)
 
 
-def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[str], bool]) -> Any:
+def _checked_spec(owner: str, returned: Any, call: Call, needs_batch: Callable[[str], bool]) -> Any:
+    mode = call.mode
     if not isinstance(returned, (EstimatorSpec, AnyTPUEstimatorSpec)):
         got = "None. Is its `return` missing?" if returned is None else f"{_short(returned)}."
         raise ValueError(
@@ -240,6 +233,12 @@ def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[s
         )
     if mode == ModeKeys.PREDICT:
         _check_predictions(owner, returned, needs_batch)
+    metrics = getattr(returned, "eval_metrics", None)
+    if mode == ModeKeys.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
+        function, *tensors = metrics
+        metric_fn = _checked_metrics(function, takes_keras=not call.on_cores)
+        # The constructor sets fields that `_replace` would leave out.
+        returned = type(returned)(**{**returned._asdict(), "eval_metrics": (metric_fn, *tensors)})
     return returned
 
 

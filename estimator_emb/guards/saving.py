@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import live_servers, saver, vocabulary_record
-from estimator_emb.compat.internals.graphs import FILE_WRITERS
+from estimator_emb.compat.internals.graphs import FileWriterCache
 from estimator_emb.engine.alone import ALONE
 from estimator_emb.engine.tables import helper_variable
 from estimator_emb.guards.call import Call, Runs
@@ -32,13 +32,13 @@ def writing(folder: str) -> None:
     TensorFlow keeps the writer of a folder until the process ends. After `rmtree(model_dir)` all
     that it writes would be lost.
     """
-    writer = FILE_WRITERS.get(folder)
+    writer = FileWriterCache._cache.get(folder)
     if writer is None:
         return
     with contextlib.suppress(Exception):  # Its folder may be gone.
         writer.flush()
     if not tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*")):
-        del FILE_WRITERS[folder]
+        del FileWriterCache._cache[folder]
 
 
 def restoring(call: Call) -> contextlib.AbstractContextManager[Any]:

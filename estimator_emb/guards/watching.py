@@ -17,7 +17,6 @@ from estimator_emb.guards import (
     call_errors,
     input_fn,
     keras_layers,
-    left_out,
     model,
     numbers,
     process,
@@ -42,7 +41,7 @@ CURRENT = "_estimator_emb_watch"
 
 CHECKS = [
     check
-    for file in (input_fn, table_use, model, keras_layers, steps, left_out, numbers, call_errors)
+    for file in (input_fn, table_use, model, keras_layers, steps, numbers, call_errors)
     for check in REGISTERED[file.__name__]
 ]
 """All checks, file by file and from top to bottom."""

@@ -134,10 +134,7 @@ def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> It
 
 
 def _validate_features(original: _Method) -> _Method:
-    """Returns the method that warns if predict yields forever, because no feature is a dataset's.
-
-    TensorFlow's method looks only at dense features that nothing has changed.
-    """
+    """Returns the method that warns if predict yields forever. It takes all kinds of features."""
 
     def validate(self: Any, features: Any) -> None:
         tensors = tf.nest.flatten(features, expand_composites=True)

@@ -112,7 +112,7 @@ def unnormalized_images(x, labels):
 LEFT_OUT = {
     lost_penalty: "The regularization losses, such as 'dense/kernel/Regularizer/mul', are part of",
     lost_penalty_of_variable: "get_regularization_loss() to the loss",
-    by_argmax: "No gradient reaches cut/kernel, cut/bias, so the training leaves them",
+    by_argmax: "No gradient reaches cut/kernel, cut/bias, so the training leaves",
     by_rounding: "the op Cast has no gradient",
     by_comparison: "the op Greater has no gradient",
     by_python: "the op PyFunc has no gradient",

@@ -130,10 +130,10 @@ dense_optimizer = lambda: v1.train.AdagradOptimizer(0.1)
 [unrun_updates train cpu]
 logits = lambda program, features: with_layer(program, features, normalized)
     No step of this training updates
-[left_out train cpu]
+[unrun_updates train cpu]
 logits = lambda program, features: with_layer(program, features, penalized)
     are part of no loss, so the regularizers have no effect
-[left_out train cpu]
+[unrun_updates train cpu]
 logits = lambda program, features: with_layer(program, features, rounded)
     No gradient reaches
 [learning_phase train cpu]

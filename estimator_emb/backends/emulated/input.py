@@ -209,7 +209,7 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
     def fill_up(*element: Any) -> dict[str, Any]:
         batch = _parsed(element[0] if len(element) == 1 else element)
         first = data_nest.flatten(batch["features"])[0]
-        too_many = f"A batch of input_fn has more than {size} samples. {batch_names.OTHER_BATCH}"
+        too_many = f"A batch of input_fn has more than {size} samples. {batch_names.REMEDY}"
         if first.shape.rank and (first.shape[0] or 0) > size:
             raise ValueError(too_many)
         samples = tf.cast(_samples(first), tf.int32)
@@ -288,7 +288,7 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
             "tensors of features and labels."
         )
     samples = None if any(axes) else size
-    with batch_names.compared(batch["features"], batch.get("labels"), samples, whole=True):
+    with batch_names.compared(batch["features"], batch.get("labels"), samples):
         pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # `pieces` may be empty. Each core then gets an empty batch.
     return [

@@ -32,8 +32,8 @@ from tensorflow.python.util import tf_export as _tf_export
 colocate_with = _ops.colocate_with
 """Colocates ops with a tensor or variable. `tf.compat.v1.colocate_with` warns at every call."""
 
-FILE_WRITERS = _writer_cache.FileWriterCache._cache
-"""Folder -> the writer of its event files. A writer stays after its folder was removed."""
+FileWriterCache = _writer_cache.FileWriterCache
+"""Its `_cache` has the writer of each folder. A writer stays after its folder was removed."""
 
 get_gradient_function = _ops.get_gradient_function
 """Returns None for an op without a gradient. Variables behind such an op get none."""

@@ -17,31 +17,23 @@ from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import Table
 
 REMEDY = (
-    "All features and labels of a batch need the same number of samples: batch the dataset as a "
-    "whole, with drop_remainder=True."
-)
-OTHER_BATCH = (
-    "The input has another batch size than the estimator: let input_fn batch by "
-    'params["batch_size"], with drop_remainder=True.'
+    "All features and labels of a batch need the same number of samples, and on a TPU that is "
+    "params['batch_size']: batch the dataset as a whole, with drop_remainder=True."
 )
 _OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\b", re.IGNORECASE)
 """Matches an error about the shapes of tensors."""
 
 
 @contextlib.contextmanager
-def compared(
-    features: Any, labels: Any, samples: int | None, whole: bool = False
-) -> Iterator[None]:
+def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
     """Extends a ValueError from this context by the tensors with a wrong number of samples.
-
-    `whole` says that `features` has all of input_fn's, also those that the tables look up.
 
     Only errors about shapes are changed. Tensors of unknown shape are skipped. If `samples` is
     None, all tensors are skipped. A tensor is also skipped if its first dimension is a multiple of
     `samples`: the model may flatten the batch, or have it in another dimension. Without an error,
     warns about labels of 1 sample, because most losses silently broadcast them over the batch.
     """
-    with error_notes.explained(_explain, features, labels, samples, whole):
+    with error_notes.explained(_explain, features, labels, samples):
         yield
     for name, size in _other_sizes({"labels": labels}, samples):
         if size == 1:
@@ -53,7 +45,7 @@ def compared(
             )
 
 
-def _explain(error: Exception, features: Any, labels: Any, samples: int | None, whole: bool) -> Any:
+def _explain(error: Exception, features: Any, labels: Any, samples: int | None) -> Any:
     if not isinstance(error, ValueError):
         return None
     if "returned by input_fn must have static shape" in str(error):
@@ -61,16 +53,12 @@ def _explain(error: Exception, features: Any, labels: Any, samples: int | None, 
     if type(error) is not ValueError or not _OF_SHAPES.search(str(error)):
         return None
     structure = {"features": features, "labels": labels}
-    others = [
-        (name, size)
+    lines = "".join(
+        f"\n{name} has {size} samples, {samples} expected."
         for name, size in _other_sizes(structure, samples)
         if not (size and samples and size % samples == 0)
-    ]
-    if not others:
-        return None
-    lines = "".join(f"\n{name} has {size} samples, {samples} expected." for name, size in others)
-    agree = len(others) == len(list(named(structure))) and len({size for _, size in others}) == 1
-    return ValueError(f"{error}{lines} {OTHER_BATCH if whole and agree else REMEDY}")
+    )
+    return ValueError(f"{error}{lines} {REMEDY}") if lines else None
 
 
 def _without_shape(features: Any, labels: Any) -> str:
