@@ -120,12 +120,10 @@ def _explain(name: str) -> int:
 
     lines = explained.lines(name)
     if not lines:
-        last = {one.rpartition(".")[2]: one for one in explained.names()}
-        listed = explained.names() if "." in name else last
-        _say(
-            f"estimator-emb migrate: {name!r} is in no table of legacy names."
-            f"{suggestion(name, listed)}"
-        )
+        owner, _, last = name.rpartition(".")
+        parts = [one.rpartition(".") for one in explained.names()]
+        near = suggestion(last, [leaf for module, _, leaf in parts if owner in ("", module)])
+        _say(f"estimator-emb migrate: {name!r} is in no table of legacy names.{near}")
         return 2
     print("\n".join(lines))
     return 0
