@@ -26,9 +26,6 @@ from estimator_emb.reporting.console import say_once
 from estimator_emb.spec import options
 from estimator_emb.spec.options import TPUConfig
 
-_NO_TPU = ("Please provide a TPU Name to connect to.", "Missing runtime dependency on the Google")
-"""Beginnings of the errors of a search for a TPU."""
-
 
 def replace_lookups(changes: Changes) -> None:
     """Replaces the functions that look up or start a TPU. `changes` can undo it."""
@@ -72,10 +69,13 @@ def _choosing(emulated: Callable[..., Any], original: Callable[..., Any]) -> Cal
 
 def _without_tpu(error: Exception) -> None:
     """Says in the error of a search for a TPU how a program runs without a TPU."""
+    text = str(error)
     if type(error) is urllib.error.URLError:
         error.reason = f"{error.reason}. {HOW_TO_EMULATE}"
-    elif str(error).startswith(_NO_TPU) and HOW_TO_EMULATE not in str(error):
-        error.args = (f"{error} {HOW_TO_EMULATE}",)
+    elif (
+        text.startswith(("Please provide a TPU", "Missing runtime")) and HOW_TO_EMULATE not in text
+    ):
+        error.args = (f"{text} {HOW_TO_EMULATE}",)
 
 
 def _make_resolver(
