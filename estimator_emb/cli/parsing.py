@@ -67,7 +67,7 @@ class Parser(argparse.ArgumentParser):
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
         for flag, action in list(self._option_string_actions.items()):
-            self._option_string_actions[f"--{flag[2:].replace('-', '_')}"] = action
+            self._option_string_actions[re.sub(r"(?<=\w)-", "_", flag)] = action
         if self._takes_program:
             return self._parse_before_program(list(args))
         # After '--', only parse_args accepts names that begin with '-'.

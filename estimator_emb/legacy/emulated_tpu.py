@@ -61,10 +61,9 @@ def _choosing(emulated: Callable[..., Any], original: Callable[..., Any]) -> Cal
     def choosing(*args: Any, **kwargs: Any) -> Any:
         if is_emulated():
             return emulated(original, *args, **kwargs)
-        with error_notes.explained(_without_tpu):
-            return original(*args, **kwargs)
+        return original(*args, **kwargs)
 
-    return choosing
+    return choosing if emulated is _call_model_fn else error_notes.explained(_without_tpu)(choosing)
 
 
 def _without_tpu(error: Exception) -> None:
@@ -72,9 +71,7 @@ def _without_tpu(error: Exception) -> None:
     text = str(error)
     if type(error) is urllib.error.URLError:
         error.reason = f"{error.reason}. {HOW_TO_EMULATE}"
-    elif (
-        text.startswith(("Please provide a TPU", "Missing runtime")) and HOW_TO_EMULATE not in text
-    ):
+    elif text.endswith(("TPU Name to connect to.", "`pip install cloud-tpu-client` to fix.")):
         error.args = (f"{text} {HOW_TO_EMULATE}",)
 
 
