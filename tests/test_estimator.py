@@ -166,10 +166,18 @@ def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
     with pytest.raises(RuntimeError) as error:
         estimator.train(harness.input_fn_of(batches(1)), steps=1)
     assert "Cannot find any TPU cores" in str(error.value)
-    assert str(error.value).endswith(
-        "To run this program without a TPU, set the environment variable "
-        "ESTIMATOR_EMB_DEVICE=emulate, or pass TPUConfig(device='emulate')."
-    )
+    assert "set the environment variable ESTIMATOR_EMB_DEVICE=emulate, or pass" in str(error.value)
+    assert "'pjrt'" in str(error.value)
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_resolver_without_a_tpu_says_how_to_emulate(monkeypatch):
+    monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver
+    for find in (resolver, tf.tpu.experimental.initialize_tpu_system):
+        with pytest.raises(ValueError, match="^Please provide a TPU Name") as error:
+            find()
+        assert str(error.value).count("ESTIMATOR_EMB_DEVICE=emulate") == 1
 
 
 @pytest.mark.slow

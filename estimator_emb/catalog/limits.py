@@ -18,6 +18,11 @@ HOW_TO_OUTFEED = (
 )
 """Advice about a tensor that only a real or an emulated TPU can read."""
 
+HOW_TO_EMULATE = (
+    f"To run this program without a TPU, set the environment variable {environment.DEVICE}=emulate,"
+    " or pass TPUConfig(device='emulate'). 'pjrt' runs it on GPUs and other devices of PJRT."
+)
+
 _NO_WEIGHTS = (
     "{owner}: Cannot find weights {weights} for weighted_categorical_column. Please check if the "
     "weights are present in feature dict. Also note weight-sharing among "

@@ -27,8 +27,8 @@ Each process runs the same program, as `estimator-emb run` does, with a separate
 program must call tf.estimator.train_and_evaluate, and give its RunConfig a model_dir. Each line of
 output starts with the name of its process. When the chief is done, all processes end. The first
 Ctrl-C or SIGTERM ends training after the current step, with a checkpoint. The second ends it at
-once. The exit status is the chief's status, or 1 if that is 0 and a server or the evaluator has
-failed.
+once. The exit status is the chief's status, or 1 if that is 0 and a worker or the evaluator has
+failed, or a failed server has ended the training.
 
 With --hosts, each process is a host of PJRT devices (--device=pjrt), without a TF_CONFIG. Host 0 is
 the chief. The tables are in the memory of the devices (--tables=device).
@@ -268,12 +268,16 @@ class _Launcher:
         (chief,) = self._running("chief", ended=True)
         status = chief.popen.returncode
         status = 128 - status if status < 0 else status
-        for process in self._running("evaluator", ended=True):
-            if process.popen.returncode != 0 and not process.told:
+        for process in self._running("evaluator", "worker", ended=True):
+            if process.popen.returncode == 0 or process.told:
+                continue
+            if process.job == "evaluator":
                 self._screen.say(
                     f"{process.name} {process.how_ended()}: evaluations and exports are missing."
                 )
-                status = status or 1
+            elif (process.ended or 0) > (chief.ended or 0):
+                continue  # The servers end with the chief, and a worker may notice it.
+            status = status or 1
         return status or int(self._stopping and self._has_lost_server)
 
     def _running(self, *jobs: str, ended: bool = False) -> list[processes.Process]:

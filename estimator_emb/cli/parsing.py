@@ -66,6 +66,8 @@ class Parser(argparse.ArgumentParser):
         self.add_argument("--plot", type=_plot, metavar="FILE.png", help=text)
 
     def parse(self, args: Sequence[str]) -> argparse.Namespace:
+        for flag, action in list(self._option_string_actions.items()):
+            self._option_string_actions[re.sub(r"(?<=\w)-", "_", flag)] = action
         if self._takes_program:
             return self._parse_before_program(list(args))
         # After '--', only parse_args accepts names that begin with '-'.

@@ -5,32 +5,49 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.catalog import environment
-from estimator_emb.catalog.limits import HOW_TO_OUTFEED
+from estimator_emb.catalog import extras
+from estimator_emb.catalog.limits import HOW_TO_EMULATE, HOW_TO_OUTFEED
 from estimator_emb.engine import bad_input
 from estimator_emb.guards.call import Call
 from estimator_emb.guards.events import Event, on
 from estimator_emb.reporting import error_notes
 
-_HOW_TO_EMULATE = (
-    f" To run this program without a TPU, set the environment variable {environment.DEVICE}="
-    "emulate, or pass TPUConfig(device='emulate')."
-)
-
 _OWN_GRAPH = (
-    "Each call of an estimator has a graph of its own: make Datasets, tensors, variables and "
-    "lookup tables inside of the input_fn or model_fn that uses them, or use NumPy arrays."
+    "Each call of an estimator has a graph of its own: make Datasets, tensors, variables, "
+    "optimizers and lookup tables inside of the input_fn or model_fn that uses them, or use NumPy "
+    "arrays."
 )
 _RETURNS = (
     "In an estimator, input_fn returns the Dataset itself. What else reads one there uses "
     "tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()."
+)
+_WITHOUT_TAPE = (
+    "A Keras optimizer does not train in a model_fn by its minimize, and there is no tape: use an "
+    "optimizer of tf.compat.v1.train, such as tf.compat.v1.train.AdamOptimizer."
+)
+_NO_NUMBERS = (
+    "A canned classifier takes strings as labels if it is given label_vocabulary=[...]. Other "
+    "strings must become numbers in input_fn, as by tf.strings.to_number."
 )
 _ADVICE = {
     "Attempting to capture an EagerTensor without building a function.": _OWN_GRAPH,
     "Encountered an Eager-defined Tensor during graph construction": _OWN_GRAPH,
     "must be from the same graph as": _OWN_GRAPH,
     "of the iterator is different from the graph": _OWN_GRAPH,
+    "Cannot set `iterations` to a new Variable": _OWN_GRAPH,
     "only supports Python-style iteration in eager mode or within tf.function": _RETURNS,
+    "`tape` is required when a `Tensor` loss is passed": _WITHOUT_TAPE,
+    "Provided `grads_and_vars` is ((None,": _WITHOUT_TAPE,
+    "Cast string to float is not supported": _NO_NUMBERS,
+    "Instead got <dtype: 'string'>": _NO_NUMBERS,
+    "Cannot create a tensor proto whose content is larger than 2GB": (
+        "An array of input_fn becomes a part of the graph, which holds at most 2 GB: read files, "
+        "or use tf.compat.v1.estimator.inputs.numpy_input_fn or tf.data.Dataset.from_generator."
+    ),
+    " in record 0": (
+        "Records are counted in what the op is given, mostly one line: this is not the line's "
+        "number in the file."
+    ),
 }
 """Phrase of TensorFlow's error -> the advice that is added."""
 
@@ -48,22 +65,33 @@ def _readable(error: Exception, call: Call) -> Exception | None:
     text = str(error)
     if isinstance(error, tf.errors.InvalidArgumentError):
         error._message = bad_input.readable(error.message)
+    if isinstance(error, tf.errors.OpError):
+        error._message = _advised(error.message)
     elif call.on_cores and isinstance(error, ValueError):
         if "has been marked as not fetchable" in text and HOW_TO_OUTFEED not in text:
             error.args = (f"{text} {HOW_TO_OUTFEED}", *error.args[1:])
     elif isinstance(error, RuntimeError) and "Cannot find any TPU cores" in text:
-        return None if _HOW_TO_EMULATE in text else RuntimeError(text + _HOW_TO_EMULATE)
+        return None if HOW_TO_EMULATE in text else RuntimeError(f"{text} {HOW_TO_EMULATE}")
     return None
 
 
 @on(Event.GRAPH_FAILED, when=lambda call: True)
-def made_outside(call: Call, error: Exception) -> None:
-    """Explains TensorFlow's errors about objects made outside of input_fn and model_fn.
+def known_errors(call: Call, error: Exception) -> None:
+    """Adds advice to TensorFlow's errors about common mistakes.
 
-    Each call of an estimator has its own graph. Tensors of another graph and eager tensors cannot
-    be used in it.
+    For example, each call of an estimator has its own graph. Tensors of another graph and eager
+    tensors cannot be used in it.
     """
     text = str(error.args[0]) if error.args else ""
-    advice = next((advice for said, advice in _ADVICE.items() if said in text), None)
-    if advice is not None and advice not in text:
-        error.args = (f"{text.rstrip()}\n{advice}", *error.args[1:])
+    advised = _advised(text)
+    if isinstance(error, AttributeError):
+        with contextlib.suppress(extras.MissingExtra):
+            name = extras.load("tf1", "legacy.tf_v1").advice_about_name(error)
+            advised = f"{text}. {name}" if name and name not in text else text
+    if advised != text:
+        error.args = (advised, *error.args[1:])
+
+
+def _advised(text: str) -> str:
+    advice = next((advice for said, advice in _ADVICE.items() if said in text), "")
+    return f"{text.rstrip()}\n{advice}" if advice and advice not in text else text

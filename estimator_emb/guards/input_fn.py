@@ -4,6 +4,7 @@ import contextlib
 import inspect
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import tensorflow as tf
 
 from estimator_emb.compat.internals import patches
 from estimator_emb.compat.internals.estimators import ModeKeys
+from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.checks.program_checks import DATASETS
@@ -23,6 +25,9 @@ _PERHAPS = (
     "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
     "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
 )
+_CARDINALITY = "estimator_emb_cardinality"
+"""The collection with the number of batches of an evaluation's datasets."""
+_MINUTE = 60.0
 _SHAPES = re.compile(r"[(\[](None|\d+),( ?(None|\d+),?)*[)\]]|<TensorShape.*?>")
 """Matches shapes in a message. A None in a shape is not a missing value."""
 
@@ -46,6 +51,10 @@ def input_values(call: Call, owner: str, value: Any) -> None:
             f"{owner} {_MUST}; it returned an iterator, {type(value).__name__}. Return the "
             "Dataset, or what get_next() returns."
         )
+    endless = call.method == "evaluate" and call.steps is None and not call.hooks
+    if endless and isinstance(value, DATASETS):
+        graph = tf.compat.v1.get_default_graph()
+        graph.add_to_collection(_CARDINALITY, tf.data.experimental.cardinality(value))
     if call.ours:  # A plain Estimator's model_fn may ignore what input_fn returns.
         _check(owner, value, call.has_spec, call.on_cores)
 
@@ -131,8 +140,8 @@ def empty_training(call: Call) -> Iterator[list[Any]]:
 
 
 @on(Event.EVALUATION, when=lambda call: call.method in ("train", "evaluate"))
-def empty_evaluation(call: Call) -> list[Any]:
-    """Raises an error if an evaluation has no batch."""
+def evaluated_batches(call: Call) -> list[Any]:
+    """Raises an error if an evaluation has no batch, and warns if its batches never end."""
     return [_Evaluated()]
 
 
@@ -205,7 +214,24 @@ def _input_ended(session: Any) -> bool:
 
 
 class _Evaluated(_Steps):
-    """A hook that raises an error if an evaluation ends without a batch."""
+    """A hook that raises an error if an evaluation ends without a batch.
+
+    After a minute, it warns if the dataset repeats without end.
+    """
+
+    def after_create_session(self, session: Any, coord: Any) -> None:
+        self._cardinality = session.graph.get_collection(_CARDINALITY)
+        self._ends_at = time.monotonic() + _MINUTE
+
+    def after_run(self, run_context: Any, run_values: Any) -> None:
+        super().after_run(run_context, run_values)
+        if self._cardinality and time.monotonic() > self._ends_at:
+            sizes, self._cardinality = run_context.session.run(self._cardinality), []
+            if tf.data.experimental.INFINITE_CARDINALITY in sizes:
+                logger.warning(
+                    "evaluate: steps=None, and the input repeats: this evaluation never ends. Give "
+                    "steps, or leave out repeat() of the dataset."
+                )
 
     def end(self, session: Any) -> None:
         if not self.any:
@@ -228,6 +254,8 @@ def sample_counts(facts: Facts) -> contextlib.AbstractContextManager[Any]:
 def missing_labels(facts: Facts, error: Exception) -> None:
     """Explains an error about None that occurs because input_fn returned only features."""
     assert facts.batch is not None
+    if "labels" not in fn_args(facts.call.model_fn):
+        return  # The error is of another None.
     kinds = (AttributeError, TypeError, ValueError)
     is_of_none = isinstance(error, kinds) and "None" in _SHAPES.sub("", str(error))
     if facts.batch.labels is None and is_of_none:

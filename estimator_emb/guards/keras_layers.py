@@ -1,5 +1,9 @@
-"""Checks the Keras layers of a model_fn, which trains in a session that Keras does not know."""
+"""Checks the layers of a model_fn, which trains in a session that Keras does not know."""
 
+import ast
+import contextlib
+import functools
+import linecache
 import logging
 import re
 from collections.abc import Iterator, Sequence
@@ -14,6 +18,9 @@ from estimator_emb.reporting import console, frames
 from estimator_emb.reporting.text_columns import some_of
 
 _PHASE = re.compile(r"(.*/)?keras_learning_phase(_\d+)?")
+_INFERENCE = re.compile(r"(.*/)?(drop\w*/Identity|batchnorm/add_1|FusedBatchNormV3)(_\d+)?")
+"""Matches ops that a layer of `tf.layers` may leave in a graph if it does not train."""
+_LAYERS = ("layers.dropout", "layers.batch_normalization")
 
 
 def _trains(call: Call) -> bool:
@@ -24,17 +31,25 @@ def _trains(call: Call) -> bool:
 def learning_phase(facts: Facts, spec: Any) -> None:
     """Warns about layers that a training calls without `training`.
 
-    In a graph such layers follow Keras's learning phase: inference, unless the program sets it. So
+    For `tf.layers`, the default is False, and the program's line tells that it is not given. In a
+    graph Keras layers follow Keras's learning phase: inference, unless the program sets it. So
     Dropout does nothing, and BatchNormalization uses its moving averages. A model without trained
     variables before the layer is a feature extractor, whose layers should not train.
     """
-    phases = [op for op in facts.ops.typed("PlaceholderWithDefault") if _PHASE.fullmatch(op.name)]
-    if not phases or getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
+    if getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
         return
-    found = next(_following(phases, facts, facts.ops.leading_to(spec.train_op)), None)
+    phases = [op for op in facts.ops.typed("PlaceholderWithDefault") if _PHASE.fullmatch(op.name)]
+    layers = {
+        op
+        for op in facts.ops.typed("Identity", "AddV2", "FusedBatchNormV3")
+        if _INFERENCE.fullmatch(op.name) and _omits_training(op)
+    }
+    if not phases and not layers:
+        return
+    found = next(_following(phases, layers, facts, facts.ops.leading_to(spec.train_op)), None)
     if found is not None:
         console.say_once(
-            "A Keras layer that is called without training= runs in inference mode, also in "
+            "A layer that is called without training= runs in inference mode, also in "
             "this training: Dropout does nothing, and BatchNormalization uses its moving "
             "averages. If the layer should train, pass it training=(mode == "
             f"tf.estimator.ModeKeys.TRAIN). {frames.made_by(found)}".rstrip(),
@@ -43,8 +58,32 @@ def learning_phase(facts: Facts, spec: Any) -> None:
         )
 
 
-def _following(phases: Sequence[tf.Operation], facts: Facts, run: Any) -> Iterator[tf.Operation]:
-    """Yields ops of `run` that depend on a phase, unless all variables before them are fixed."""
+def _omits_training(op: tf.Operation) -> bool:
+    """Returns whether the program's line that made `op` calls a layer without `training`."""
+    frame = frames.innermost(frames.traceback_of(op))
+    return frame is not None and frame.lineno in _lines_without_training(frame.filename)
+
+
+@functools.cache
+def _lines_without_training(file: str) -> set[int]:
+    """Returns the lines of all such calls in a file."""
+    lines: set[int] = set()
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(ast.parse("".join(linecache.getlines(file)))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(_LAYERS):
+                given = {keyword.arg for keyword in node.keywords}
+                if len(node.args) < 5 and given.isdisjoint((None, "trainable", "training")):
+                    lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+    return lines
+
+
+def _following(
+    phases: Sequence[tf.Operation], layers: set[tf.Operation], facts: Facts, run: Any
+) -> Iterator[tf.Operation]:
+    """Yields ops of `run` that depend on a phase, and `layers` of `run`.
+
+    Ops are left out if all variables before them are fixed.
+    """
     written = facts.ops.written_by(run)
     of_phase = set(phases)
     before: dict[tf.Operation, set[bool]] = {}
@@ -54,6 +93,8 @@ def _following(phases: Sequence[tf.Operation], facts: Facts, run: Any) -> Iterat
         before[op] = set().union(*(before.get(one, ()) for one in inputs))
         if op.type in (*accesses.VARIABLES, "VarHandleOp"):
             before[op] = {op.name in written}
+        elif op in layers and before[op] != {False}:
+            yield op
         elif not of_phase.isdisjoint(inputs):
             if all(one in of_phase or one.type == "Const" for one in inputs):
                 of_phase.add(op)

@@ -4,9 +4,11 @@ import contextlib
 import contextvars
 import gc
 import inspect
+import linecache
 import logging
 import re
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -35,6 +37,7 @@ _has_tables: contextvars.ContextVar[bool | None] = contextvars.ContextVar("table
 _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _OF_TENSORS = re.compile(r"\b(d?types?|shapes?|dimensions?|rank)\b", re.IGNORECASE)
 """Matches an error about the types or shapes of tensors."""
+_OF_COLUMN = re.compile(r"Feature (.+) is not in features dictionary")
 _MISSING = "Missing train_op."
 
 _COMBINE = frozenset(
@@ -131,19 +134,16 @@ def _scales_loss_of_tables(optimizer: Any, *args: Any, **kwargs: Any) -> str | N
     )
 
 
-@on(Event.MODEL_FAILED, when=lambda call: call.ours)
+@on(Event.MODEL_FAILED, when=lambda call: call.in_session)
 def model_errors(facts: Facts, error: Exception) -> None:
     """Explains a missing feature, a wrong optimizer, and a missing EmbeddingConfigSpec."""
     assert facts.batch is not None
     features = facts.batch.seen
     if isinstance(error, KeyError):
         key = error.args[0] if len(error.args) == 1 else None
-        is_name = isinstance(key, str) and key.isidentifier()
-        if isinstance(features, Mapping) and is_name and key not in features:
-            error.args = (
-                f"{key!r}. The features that model_fn is given are {sorted(features)}."
-                f"{suggestion(key, features)}",
-            )
+        if isinstance(key, str) and key.isidentifier() and not _reads_params(error):
+            given = _given_features(key, features)
+            error.args = (f"{key!r}. {given}" if given else key,)
     elif isinstance(error, AttributeError):
         owner = getattr(error, "obj", None)
         if error.name in _METHODS and isinstance(owner, OptimizationParameters):
@@ -156,7 +156,9 @@ def model_errors(facts: Facts, error: Exception) -> None:
             error.args = (
                 f"{type(owner).__name__!r} object has no attribute {error.name!r}. {_ADVICE}",
             )
-    elif isinstance(error, (TypeError, ValueError)):
+    elif missing := _OF_COLUMN.search(str(error)):
+        error.args = (f"{str(error).rstrip()} {_given_features(missing[1], features)}".rstrip(),)
+    elif isinstance(error, (TypeError, ValueError)) and facts.call.ours:
         may_lack_spec = not facts.call.has_spec and _OF_TENSORS.search(str(error))
         if may_lack_spec and (ids := _looked_up_elsewhere(features)):
             error.args = (
@@ -164,6 +166,20 @@ def model_errors(facts: Facts, error: Exception) -> None:
                 f"gets features {ids} as input_fn yields them, not their activations: give it "
                 "the EmbeddingConfigSpec whose feature_to_config_dict has them.",
             )
+
+
+def _given_features(missing: str, features: Any) -> str:
+    """Returns advice about a feature that is not in a batch, or ''."""
+    if not isinstance(features, Mapping) or missing in features:
+        return ""
+    names = sorted(map(str, features))
+    return f"The features that model_fn is given are {names}.{suggestion(missing, names)}"
+
+
+def _reads_params(error: Exception) -> bool:
+    """Returns whether the line that raised `error` names `params`, so that it is no feature's."""
+    frame, line = list(traceback.walk_tb(error.__traceback__))[-1]
+    return "params" in linecache.getline(frame.f_code.co_filename, line)
 
 
 def _looked_up_elsewhere(features: Any) -> list[str]:
@@ -197,10 +213,11 @@ def model_values(facts: Facts, spec: Any) -> Any:
         # Emulated cores always gather their predictions.
         return not call.exporting and (call.on_cores or keys is None or name in keys)
 
-    return _checked_spec(f"model_fn ({name_of(call.model_fn)})", spec, call.mode, needs_batch)
+    return _checked_spec(f"model_fn ({name_of(call.model_fn)})", spec, call, needs_batch)
 
 
-def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[str], bool]) -> Any:
+def _checked_spec(owner: str, returned: Any, call: Call, needs_batch: Callable[[str], bool]) -> Any:
+    mode = call.mode
     if not isinstance(returned, (EstimatorSpec, AnyTPUEstimatorSpec)):
         got = "None. Is its `return` missing?" if returned is None else f"{_short(returned)}."
         raise ValueError(
@@ -216,9 +233,9 @@ def _checked_spec(owner: str, returned: Any, mode: str, needs_batch: Callable[[s
     metrics = getattr(returned, "eval_metrics", None)
     if mode == ModeKeys.EVAL and isinstance(metrics, (tuple, list)) and callable(metrics[0]):
         function, *tensors = metrics
+        metric_fn = _checked_metrics(function, takes_keras=not call.on_cores)
         # The constructor sets fields that `_replace` would leave out.
-        fields = {**returned._asdict(), "eval_metrics": (_checked_metrics(function), *tensors)}
-        returned = type(returned)(**fields)
+        returned = type(returned)(**{**returned._asdict(), "eval_metrics": (metric_fn, *tensors)})
     return returned
 
 
@@ -234,7 +251,7 @@ def _check_predictions(owner: str, spec: Any, needs_batch: Callable[[str], bool]
             )
 
 
-def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
+def _checked_metrics(function: Callable[..., Any], takes_keras: bool) -> Callable[..., Any]:
     def checked(*args: Any, **kwargs: Any) -> Any:
         metrics = function(*args, **kwargs)
         if not isinstance(metrics, Mapping):
@@ -249,6 +266,12 @@ def _checked_metrics(function: Callable[..., Any]) -> Callable[..., Any]:
                     f"eval_metrics: metric_fn ({name_of(function)}) must return a dict of names "
                     "and pairs (value, update op), as functions of tf.compat.v1.metrics return, or "
                     f"Keras metrics; it returned {_short(metric)} for {name!r}."
+                )
+            if not takes_keras and not isinstance(metric, tuple):
+                raise TypeError(
+                    f"eval_metrics: metric_fn ({name_of(function)}) returned a Keras metric for "
+                    f"{name!r}. A TPU takes only pairs (value, update op): use a function of "
+                    "tf.compat.v1.metrics."
                 )
         return metrics
 

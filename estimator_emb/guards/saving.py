@@ -1,12 +1,14 @@
 """Saves a model, and compares a graph with the checkpoint that it begins from."""
 
 import contextlib
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import live_servers, saver, vocabulary_record
+from estimator_emb.compat.internals.graphs import FileWriterCache
 from estimator_emb.engine.alone import ALONE
 from estimator_emb.engine.tables import helper_variable
 from estimator_emb.guards.call import Call, Runs
@@ -20,7 +22,23 @@ def locked(call: Call) -> contextlib.AbstractContextManager[Any]:
     """
     if call.method != "train" or call.directory is None:
         return contextlib.nullcontext([])
-    return call.directory.continuing(call.config, call.is_chief)
+    writing(call.model_dir)
+    return call.directory.continuing(call.config, call.is_chief, call.warm_start)
+
+
+def writing(folder: str) -> None:
+    """Lets the summaries of a folder begin a new file if somebody has removed its event files.
+
+    TensorFlow keeps the writer of a folder until the process ends. After `rmtree(model_dir)` all
+    that it writes would be lost.
+    """
+    writer = FileWriterCache._cache.get(folder)
+    if writer is None:
+        return
+    with contextlib.suppress(Exception):  # Its folder may be gone.
+        writer.flush()
+    if not tf.io.gfile.glob(os.path.join(folder, "events.out.tfevents.*")):
+        del FileWriterCache._cache[folder]
 
 
 def restoring(call: Call) -> contextlib.AbstractContextManager[Any]:

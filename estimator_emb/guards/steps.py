@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.compat.internals.estimators import ModeKeys, step_of_latest_checkpoint
+from estimator_emb.compat.internals.graphs import get_gradient_function
 from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.engine.ordering.reads_before_writes import ReadsFirstHook
 from estimator_emb.engine.tables.helper_variable import HELPER_VARIABLE
@@ -23,6 +24,11 @@ _keys = tf.compat.v1.GraphKeys
 
 _GIVEN = frozenset(("Placeholder", "PlaceholderWithDefault", "RestoreV2", "Restore"))
 """Ops that provide values from a feed or a saver. Their assignments run outside of steps."""
+
+_STOPS = frozenset(("PreventGradient", "StopGradient"))
+"""Ops by which a program stops gradients on purpose."""
+_ENDS = _STOPS.union("OnesLike Rank Shape ShapeN Size VariableShape ZerosLike".split())
+"""These ops, and ops with outputs that do not depend on the values of their inputs."""
 
 _UNWRITTEN = re.compile(r"(?:.*/)?write_summary(?:_\d+)?/Const(?:_\d+)?")
 """Matches the op that a TensorFlow 2 summary leaves in a graph if no writer is set."""
@@ -127,29 +133,116 @@ def _trains(call: Call) -> bool:
 
 @on(Event.MODEL_RETURNED, when=_trains)
 def unrun_updates(facts: Facts, spec: Any) -> None:
-    """Warns about updates that no training step runs, such as batch normalization updates.
+    """Warns about what a training leaves out: updates, regularization losses, and gradients.
 
-    It warns only if no update of a variable can run. With a hook of the program it cannot tell.
+    It warns only if no update of a variable can run, such as batch normalization updates, if no
+    regularization loss is used, and if all ways from a variable to the loss have an op without a
+    gradient. With a hook of the program it cannot tell what a step runs.
     """
     if getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
         return
+    _say_penalties(facts.call)
     run = facts.ops.run_in_training(spec)
     if run is None:
         return
     scaffold = getattr(spec, "scaffold", None)
     sets_first = bool(getattr(spec, "scaffold_fn", None) or (scaffold and scaffold.init_fn))
+    if facts.call.warm_start is None and not sets_first and isinstance(spec.loss, tf.Tensor):
+        _say_blocked(facts, run, spec.loss.op)
     by_remedy: dict[str, list[tuple[str, tf.Operation]]] = {}
     for name, writes in _unrun(facts, run, sets_first):
         by_remedy.setdefault(_remedy(writes[0]), []).append((name, writes[0]))
     for remedy, found in by_remedy.items():
         names = some_of([name for name, _ in found])
-        console.say_once(
+        _say_of(
+            found[0][1],
             f"No step of this training updates {names}: nothing runs the ops that do, and "
-            f"evaluate, predict and export use first values. {remedy} "
-            f"{frames.made_by(found[0][1])}".rstrip(),
-            facts.call.model_dir,
-            logging.WARNING,
+            f"evaluate, predict and export use first values. {remedy}",
+            facts.call,
         )
+
+
+def _say_penalties(call: Call) -> None:
+    """Warns about regularization losses if none is used. A program may use only some of them."""
+    collected = tf.compat.v1.get_collection(_keys.REGULARIZATION_LOSSES)
+    penalties = [one for one in collected if hasattr(one, "op") and not _is_zero(one.op)]
+    if penalties and not any(map(_is_used, penalties)):
+        first = penalties[0].op
+        _say_of(
+            first,
+            f"The regularization losses, such as {first.name!r}, are part of no loss, so the "
+            "regularizers have no effect. Add tf.compat.v1.losses.get_regularization_loss() to "
+            "the loss.",
+            call,
+        )
+
+
+def _is_zero(penalty: tf.Operation) -> bool:
+    """Returns whether a penalty is a product with 0: a regularizer that is switched off."""
+    return any(tf.get_static_value(one) == 0 for one in penalty.inputs if one.shape.rank == 0)
+
+
+def _is_used(penalty: Any) -> bool:
+    """Returns whether other ops than summaries read a penalty."""
+    if isinstance(penalty, tf.Tensor):
+        return any("Summary" not in op.type for op in penalty.consumers())
+    # The penalty of a variable is a function that makes its ops anew, in the same scope.
+    scope, last = f"{penalty.op.name.rpartition('/')[0]}/", penalty.op._id
+    ops = penalty.op.graph.get_operations()
+    return any(op._id > last and op.name.startswith(scope) for op in ops)
+
+
+def _is_restored(variable: Any) -> bool:
+    """Returns whether the program gives the variable a value of a checkpoint."""
+    before = structure.reached([variable.initializer], structure.before_of)
+    return any(op.type in ("Restore", "RestoreV2") for op in before)
+
+
+def _say_blocked(facts: Facts, run: structure.Ops, loss: tf.Operation) -> None:
+    """Warns about variables that lead to the loss only by ops without a gradient."""
+    written = facts.ops.written_by(run)
+    unwritten = [
+        one
+        for one in tf.compat.v1.trainable_variables()
+        if one.op.name not in written and HELPER_VARIABLE not in one.name and not _is_restored(one)
+    ]
+    blocking: structure.Ops = {}
+
+    def with_gradient(op: tf.Operation) -> Iterator[tf.Operation]:
+        if op.type in _STOPS:
+            return
+        if not _passes(op):
+            blocking[op] = None
+            return
+        for given in op.inputs:
+            if given.dtype.is_integer or given.dtype.is_bool or given.dtype == tf.string:
+                blocking[given.op] = None
+            else:
+                yield given.op
+
+    trained = structure.reached([loss] if unwritten else [], with_gradient)
+    for op in blocking:
+        behind = structure.reached([op], _by_value)
+        found = [one.op.name for one in unwritten if one.op in behind and one.op not in trained]
+        if found:
+            _say_of(
+                op,
+                f"No gradient reaches {some_of(found)}, so the training leaves its initial value, "
+                f"although the loss depends on it: the op {op.type} has no gradient. If that is "
+                "intended, give trainable=False.",
+                facts.call,
+            )
+            return
+
+
+def _passes(op: tf.Operation) -> bool:
+    with contextlib.suppress(LookupError):  # An optimizer raises TensorFlow's error about it.
+        return not op.inputs or get_gradient_function(op) is not None
+    return True
+
+
+def _by_value(op: tf.Operation) -> list[tf.Operation]:
+    return [] if op.type in _ENDS else [given.op for given in op.inputs]
 
 
 def _unrun(
@@ -213,11 +306,11 @@ def unshown_calls(facts: Facts, spec: Any) -> None:
     written = [value.op for value in tf.compat.v1.summary.all_v2_summary_ops()]
     summaries = [op for op in facts.ops.typed("Const") if _UNWRITTEN.fullmatch(op.name)]
     summaries = [op for op in summaries if op not in written]
-    if summaries:
-        _say_unshown(
+    if summaries and frames.made_by(summaries[0]):
+        _say_of(
+            summaries[0],
             "A tf.summary of TensorFlow 2 writes nothing in a model_fn, which has no writer: "
             "use the function of tf.compat.v1.summary of the same name.",
-            summaries[0],
             facts.call,
         )
     found = {
@@ -231,20 +324,18 @@ def unshown_calls(facts: Facts, spec: Any) -> None:
     run = facts.ops.run_in_training(spec)
     for what, of_kind in found.items():
         unrun = [op for op in of_kind if run is not None and op not in run]
-        if unrun:
-            _say_unshown(
+        if unrun and frames.made_by(unrun[0]):
+            _say_of(
+                unrun[0],
                 f"{what} in a model_fn unless a step runs the op that it returns: put it "
                 "into tf.control_dependencies around the train_op, or write "
                 f"train_op = tf.group(train_op, {_CALLS[what]}).",
-                unrun[0],
                 facts.call,
             )
 
 
-def _say_unshown(text: str, op: tf.Operation, call: Call) -> None:
-    made = frames.made_by(op)
-    if made:
-        console.say_once(f"{text} {made}", call.model_dir, logging.WARNING)
+def _say_of(op: tf.Operation, text: str, call: Call) -> None:
+    console.say_once(f"{text} {frames.made_by(op)}".rstrip(), call.model_dir, logging.WARNING)
 
 
 def _asserts(op: tf.Operation) -> bool:

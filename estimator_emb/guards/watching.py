@@ -88,6 +88,7 @@ class Watch:
     def evaluate(self, run: Callable[..., Any], all_hooks: Sequence[Any], output_dir: str) -> Any:
         """Calls `run(all_hooks=...)` with more hooks for the session. Returns the metrics."""
         call = self.call
+        saving.writing(output_dir)
         with process.evaluating(call) as (log, end):
             # Last: if the input ends in the middle of a loop, the loop's hook explains it better.
             own = [log, end, *_hooks(_checks(Event.EVALUATION, call), call)]

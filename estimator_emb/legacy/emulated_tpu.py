@@ -5,6 +5,7 @@ says. Each call reads it anew.
 """
 
 import functools
+import urllib.error
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,14 @@ import tensorflow as tf
 from estimator_emb.backends.choose import devices
 from estimator_emb.backends.emulated import topology
 from estimator_emb.catalog import environment
+from estimator_emb.catalog.limits import HOW_TO_EMULATE
 from estimator_emb.catalog.slices import Slice
 from estimator_emb.compat.internals.estimators import Estimator
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu import tpu_strategy_util
 from estimator_emb.compat.internals.tpu_estimator import StockRunConfig, StockTPUEstimator
 from estimator_emb.engine.cores import Cores
+from estimator_emb.reporting import error_notes
 from estimator_emb.reporting.console import say_once
 from estimator_emb.spec import options
 from estimator_emb.spec.options import TPUConfig
@@ -29,6 +32,7 @@ def replace_lookups(changes: Changes) -> None:
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     for owner, name, emulated in (
         (resolver, "__init__", _make_resolver),
+        (resolver, "master", lambda original, *args, **kwargs: original(*args, **kwargs)),
         (resolver, "num_accelerators", lambda *_, **__: {"TPU": _shape().cores_per_host}),
         (resolver, "get_tpu_system_metadata", lambda *_: topology.metadata(_shape())),
         (StockRunConfig, "__init__", _make_run_config),
@@ -59,7 +63,16 @@ def _choosing(emulated: Callable[..., Any], original: Callable[..., Any]) -> Cal
             return emulated(original, *args, **kwargs)
         return original(*args, **kwargs)
 
-    return choosing
+    return choosing if emulated is _call_model_fn else error_notes.explained(_without_tpu)(choosing)
+
+
+def _without_tpu(error: Exception) -> None:
+    """Says in the error of a search for a TPU how a program runs without a TPU."""
+    text = str(error)
+    if type(error) is urllib.error.URLError:
+        error.reason = f"{error.reason}. {HOW_TO_EMULATE}"
+    elif text.endswith(("TPU Name to connect to.", "`pip install cloud-tpu-client` to fix.")):
+        error.args = (f"{text} {HOW_TO_EMULATE}",)
 
 
 def _make_resolver(

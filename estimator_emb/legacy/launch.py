@@ -97,7 +97,7 @@ def show_failure(error: Exception, bound_tf_v1: bool) -> None:
         return
     with contextlib.suppress(extras.MissingExtra):
         advice = extras.load("tf1", "legacy.tf_v1").advice_about_name(error)
-        if advice:
+        if advice and advice not in str(error):
             print(f"estimator-emb: {advice}", file=sys.stderr)
 
 

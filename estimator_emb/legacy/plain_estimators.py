@@ -21,6 +21,7 @@ from estimator_emb.compat.internals.estimators import (
 from estimator_emb.compat.internals.graphs import not_converted
 from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.compat.internals.tpu_estimator import StockTPUEstimator
+from estimator_emb.engine.ordering import structure
 from estimator_emb.guards import watching
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import program_checks
@@ -49,6 +50,7 @@ def replace_methods(changes: Changes) -> None:
     }
     for name, method in methods.items():
         changes.set_attribute(Estimator, name, _unless_tpu(name, method))
+    changes.wrap(Estimator, "_validate_features_in_predict_input", _validate_features)
 
 
 def _unless_tpu(name: str, method: _Method) -> _Method:
@@ -113,6 +115,18 @@ def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> It
     watch = _watch(self, "predict", checkpoint_path=checkpoint_path)
     values = original(self, checkpoint_path=watch.call.checkpoint, **given)
     yield from watch.predictions(self, values)
+
+
+def _validate_features(original: _Method) -> _Method:
+    """Returns the method that warns if predict yields forever. It takes all kinds of features."""
+
+    def validate(self: Any, features: Any) -> None:
+        tensors = tf.nest.flatten(features, expand_composites=True)
+        given = [one.op for one in tensors if tf.is_tensor(one)]
+        ops = structure.reached(given, structure.before_of)
+        original(self, next((op.outputs for op in ops if op.type == "IteratorGetNext"), features))
+
+    return validate
 
 
 def _watch(estimator: Any, method: str, **given: Any) -> Watch:

@@ -46,7 +46,8 @@ _API = re.compile(
     r"|tensorflow_estimator\.python\.estimator\.api\._v2\.(?P<estimator>.+)"
 )
 _API_V1 = r"tensorflow(\._api\.v2)*\.compat\.v1"
-_HINT = "tf.contrib is a part of TensorFlow 1: try --tf-v1."
+_TRY = "try --tf-v1 of estimator-emb run, or estimator_emb.install(tf_v1=True)"
+_HINT = f"tf.contrib is a part of TensorFlow 1: {_TRY}."
 
 
 @functools.cache
@@ -146,7 +147,7 @@ def advice_about_name(error: BaseException) -> str | None:
         return _HINT
     if contrib.has_path(importlib.import_module(_V1), path):
         return (
-            f"tf.{path} is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+            f"tf.{path} is a name of TensorFlow 1: {_TRY}. In TensorFlow 2 it is "
             f"tf.compat.v1.{path}."
         )
     return None

@@ -180,8 +180,9 @@ def test_suggests_tf_v1_for_names_of_tensorflow_1(run, tmp_path):
     assert f'Traceback (most recent call last):\n  File "{tmp_path}/program.py", line ' in err
     assert err.endswith(
         "has no attribute 'placeholder'\n"
-        "estimator-emb: tf.placeholder is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it "
-        "is tf.compat.v1.placeholder.\n"
+        "estimator-emb: tf.placeholder is a name of TensorFlow 1: try --tf-v1 of estimator-emb "
+        "run, or estimator_emb.install(tf_v1=True). In TensorFlow 2 it is "
+        "tf.compat.v1.placeholder.\n"
         f"estimator-emb check: {tmp_path}/program.py failed before it trained.\n"
     )
 

@@ -209,6 +209,8 @@ def test_explain_prints_where_each_name_is(capsys):
     for name in ("nonsense", "tf.train.Checkpoint", "my.module"):
         said = f"estimator-emb migrate: {name!r} is in no table of legacy names.\n"
         assert explained(capsys, name, status=2) == ("", said)
+    misspelt = explained(capsys, "fuly_connected", status=2).err
+    assert " Did you mean 'fully_connected'?" in misspelt
 
 
 @pytest.mark.slow

@@ -304,3 +304,10 @@ def test_no_command_prints_control_characters_of_a_name(call, tmp_path, monkeypa
     said = capsys.readouterr()
     assert status == 2 and said.err
     assert not {"\x1b", "\x9b"} & {*said.out, *said.err}
+
+
+def test_an_underscore_stands_for_a_hyphen():
+    options = parse("run", ["--steps_limit=3", "train.py", "--steps_limit=4"])
+    assert options.steps_limit == 3
+    assert options.program == ["train.py", "--steps_limit=4"]
+    assert "steps_limit" not in main_lib.parser_of("run").format_help()

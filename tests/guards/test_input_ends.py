@@ -138,3 +138,54 @@ def test_the_programs_own_prefetch_is_kept():
     options.experimental_optimization.inject_prefetch = True
     asked = tf.data.Dataset.range(3).with_options(options)
     assert guarded_input.with_late_reads(Call(Runs.PLAIN, "predict"), asked) is asked
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("way", ["plain", "local"])
+def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)
+    seen = []
+
+    def read(one):
+        seen.append(one)
+        assert len(seen) < 100, "ends this test"
+        return one
+
+    def batches(params=None):
+        data = tf.data.Dataset.range(4).repeat().batch(4, drop_remainder=True)
+        read_too = data.map(lambda x: tf.numpy_function(read, [x], tf.int64))
+        return read_too.map(lambda x: ({"x": tf.reshape(tf.cast(x, tf.float32), [4, 1])}, x))
+
+    def model(features, labels, mode, spec):
+        return spec(mode, loss=tf.reduce_sum(features["x"] * v1.get_variable("w", [1])))
+
+    estimator = harness.of_kind(way, model, tmp_path)
+    with pytest.raises(tf.errors.OpError, match="ends this test"):
+        estimator.evaluate(batches)
+    said = [line for line in harness.said(caplog) if "never ends" in line]
+    assert len(said) == 1
+
+    caplog.clear()
+    seen.clear()
+    estimator.evaluate(lambda params=None: batches().take(3))
+    estimator.evaluate(batches, steps=3)
+    assert not any("never ends" in line for line in harness.said(caplog))
+
+
+@pytest.mark.usefixtures("installed")
+def test_predict_yields_forever_is_said_of_tensors_only(tmp_path, caplog):
+    def model(features, labels, mode):
+        total = tf.add_n([tf.reduce_sum(one, 1) for one in features.values()])
+        return tf.estimator.EstimatorSpec(mode, predictions=total)
+
+    def sparse():
+        data = tf.data.Dataset.from_tensors({"x": tf.sparse.from_dense([[1.0, 0.0], [2.0, 3.0]])})
+        (words,) = v1.data.make_one_shot_iterator(data).get_next().values()
+        return {"x": tf.sparse.to_dense(words)}
+
+    estimator = tf.estimator.Estimator(model, str(tmp_path))
+    assert [*estimator.predict(sparse)] == [1.0, 5.0]
+    assert "yields forever" not in caplog.text
+    tensors = estimator.predict(lambda: {"x": tf.ones([1, 2])})
+    assert [next(tensors), next(tensors)] == [2.0, 2.0]
+    assert "yields forever" in caplog.text

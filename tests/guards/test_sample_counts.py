@@ -9,8 +9,8 @@ import estimator_emb as ee
 
 SPEC = harness.table_spec(6, 2, ee.StochasticGradientDescentParameters(0.5))
 REMEDY = (
-    "All features and labels of a batch need the same number of samples: batch the dataset as a "
-    "whole, with drop_remainder=True."
+    "All features and labels of a batch need the same number of samples, and on a TPU that is "
+    "params['batch_size']: batch the dataset as a whole, with drop_remainder=True."
 )
 
 
@@ -39,6 +39,16 @@ def test_a_wrong_number_of_samples_is_named(cores, dense, labels, said, tmp_path
     first, *rest = str(error.value).splitlines()
     assert first.startswith("Dimension")  # TensorFlow's text.
     assert rest[-1] == f"{said} {REMEDY}"
+
+
+def test_another_batch_size_than_the_estimators_is_named(tmp_path):
+    estimator = harness.estimator(model_fn, SPEC, tmp_path, num_shards=2)
+    batch = (
+        {"x": np.arange(5) % 4, "d": np.ones([5, 1], np.float32)},
+        {"y": np.ones([5, 1], np.float32)},
+    )
+    with pytest.raises(ValueError, match=r"on a TPU that is params\['batch_size'\]"):
+        estimator.train(harness.input_fn_of([batch]), steps=1)
 
 
 @pytest.mark.parametrize("cores", [None, 1, 2])

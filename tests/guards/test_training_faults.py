@@ -428,7 +428,7 @@ def test_a_layer_called_without_training_is_named_once(kind, inputs, tmp_path, c
         estimator.train(input_fn, max_steps=last)
     estimator.evaluate(input_fn, steps=1)
     (line,) = called_by_default(caplog)
-    assert line.startswith("A Keras layer that is called without training= runs in inference mode")
+    assert line.startswith("A layer that is called without training= runs in inference mode")
     assert re.search(
         rf"was made by .*test_training_faults.py, line \d+, in {inputs.__name__}", line
     )
@@ -454,7 +454,9 @@ SILENT = {
     "normalization": of_layer(LAYERS.BatchNormalization, training=True),
     "phase 1": of_phase(1),
     "phase 0": of_phase(0),
-    "tf.layers": lambda x: v1.layers.dropout(v1.layers.batch_normalization(x)),
+    "tf.layers": lambda x: v1.layers.dropout(
+        v1.layers.batch_normalization(x, training=False), training=False
+    ),
     "no rate": of_layer(LAYERS.Dropout, 0.0),
     "frozen": frozen,
     "features": in_a_model,

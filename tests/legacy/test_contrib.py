@@ -504,18 +504,18 @@ def test_contrib_gan_is_tensorflow_gan():
     "program, advice",
     [
         *(
-            (program, "tf.contrib is a part of TensorFlow 1: try --tf-v1.")
+            (program, tf_v1._HINT)
             for program in ("tf.contrib.tpu", "import tensorflow.contrib.slim")
         ),
         *(
             (
                 f"tf.{name}",
-                f"tf.{name} is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+                f"tf.{name} is a name of TensorFlow 1: {tf_v1._TRY}. In TensorFlow 2 it is "
                 f"tf.compat.v1.{name}.",
             )
             for name in ("placeholder", "train.AdamOptimizer")
         ),
-        ("tf.compat.v1.contrib", "tf.contrib is a part of TensorFlow 1: try --tf-v1."),
+        ("tf.compat.v1.contrib", tf_v1._HINT),
         *((f"{program}.nonsense", None) for program in ("tf", "tf.compat.v1", "contrib")),
         ("import nonsense", None),
         ("{}['contrib']", None),
@@ -535,6 +535,6 @@ def test_missing_estimator_names_get_advice_to_try_tf_v1(installed):
     with pytest.raises(AttributeError) as error:
         tf.estimator.tpu.TPUEstimator  # noqa: B018
     assert tf_v1.advice_about_name(error.value) == (
-        "tf.estimator.tpu is a name of TensorFlow 1: try --tf-v1. In TensorFlow 2 it is "
+        f"tf.estimator.tpu is a name of TensorFlow 1: {tf_v1._TRY}. In TensorFlow 2 it is "
         "tf.compat.v1.estimator.tpu."
     )

@@ -43,6 +43,18 @@ def numbered(x):
     return x * tf.cast(xla.replica_id(), tf.float32)
 
 
+def penalized(x):
+    return v1.layers.dense(x, 1, kernel_regularizer=keras.regularizers.l2(0.1))
+
+
+def rounded(x):
+    return tf.cast(tf.cast(v1.layers.dense(x, 1), tf.int32), tf.float32)
+
+
+def v1_dropout(x):
+    return v1.layers.dropout(x)
+
+
 def without_step(program, loss):
     return program.dense_optimizer().minimize(loss)
 
@@ -59,7 +71,7 @@ train.input_fn = lambda params: None
 [empty_training train cpu]
 train.input_fn = lambda program, params: program.input_fn(params).take(0)
     input_fn yielded no batch
-[empty_evaluation evaluate cpu]
+[evaluated_batches evaluate cpu]
 evaluate.input_fn = lambda program, params: program.input_fn(params).take(0)
     input_fn yielded no batch
 [sample_counts train host]
@@ -104,7 +116,7 @@ loss = lambda logits, labels: tf.reduce_mean(tf.square(logits - labels[:, 0]))
     The loss of model_fn is of all pairs of samples
 [learning_phase train cpu]
 logits = lambda program, features: with_layer(program, features, keras.layers.Dropout(0.5))
-    A Keras layer that is called without training=
+    A layer that is called without training=
 [given_weights train cpu]
 logits = lambda program, features: with_layer(program, features, set_weights)
     that no training gets: Keras sets them in a session of its own
@@ -118,6 +130,15 @@ dense_optimizer = lambda: v1.train.AdagradOptimizer(0.1)
 [unrun_updates train cpu]
 logits = lambda program, features: with_layer(program, features, normalized)
     No step of this training updates
+[unrun_updates train cpu]
+logits = lambda program, features: with_layer(program, features, penalized)
+    are part of no loss, so the regularizers have no effect
+[unrun_updates train cpu]
+logits = lambda program, features: with_layer(program, features, rounded)
+    No gradient reaches
+[learning_phase train cpu]
+logits = lambda program, features: with_layer(program, features, v1_dropout)
+    A layer that is called without training=
 [unshown_calls train cpu]
 logits = lambda program, features: with_layer(program, features, printed)
     tf.print prints nothing in a model_fn
@@ -134,7 +155,7 @@ features.age = [[0.1], [float('nan')], [0.3], [0.4]]
 [numbers_of_graph train cpu]
 features.age = [[0.1], [float('nan')], [0.3], [0.4]]
     loss during training. The batch of step … has
-[made_outside train cpu]
+[known_errors train cpu]
 logits = lambda program, features: with_layer(program, features, lambda x: x + MADE)
     Each call of an estimator has a graph of its own
 """

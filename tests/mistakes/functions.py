@@ -161,6 +161,11 @@ metrics = lambda labels, logits: (lambda logits: {'score': 3}, [logits])
 metrics = lambda labels, logits: (lambda logits: {1: v1.metrics.mean(logits)}, [logits])
     eval_metrics: metric_fn ({lambda}) must return a dict of names and pairs (value, update op),
     as functions of tf.compat.v1.metrics return, or Keras metrics; it returned a tuple for 1.
+[evaluate TypeError host]
+metrics = lambda labels, logits: (lambda logits: {'m': tf.keras.metrics.Mean()}, [logits])
+    eval_metrics: metric_fn ({lambda}) returned a Keras metric for 'm'. A TPU takes only pairs
+    (value, update op): use a function of tf.compat.v1.metrics.
+[evaluate TypeError]
 metrics = lambda labels, logits: ([labels], logits)
     eval_metrics[0] should be callable.
 [evaluate RuntimeError]

@@ -208,10 +208,12 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
 
     def fill_up(*element: Any) -> dict[str, Any]:
         batch = _parsed(element[0] if len(element) == 1 else element)
-        samples = tf.cast(_samples(data_nest.flatten(batch["features"])[0]), tf.int32)
-        fits = tf.debugging.assert_less_equal(
-            samples, size, message=f"A batch of input_fn has more than {size} samples."
-        )
+        first = data_nest.flatten(batch["features"])[0]
+        too_many = f"A batch of input_fn has more than {size} samples. {batch_names.REMEDY}"
+        if first.shape.rank and (first.shape[0] or 0) > size:
+            raise ValueError(too_many)
+        samples = tf.cast(_samples(first), tf.int32)
+        fits = tf.debugging.assert_less_equal(samples, size, message=too_many)
         with tf.control_dependencies([fits] if fits is not None else []):
             missing = tf.cast(size - samples, tf.int32)
         with tf.control_dependencies(_size_checks(batch)):

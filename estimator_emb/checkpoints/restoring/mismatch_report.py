@@ -260,6 +260,8 @@ class Misfits:
         else:
             text = f"the model trains with {optimizer} here, and without slots there"
         self._lines.append(f"Key {first} not found in checkpoint{nor}: {text}")
+        if self._remedies[_OLD_MODEL]:
+            return  # A warm start would not find the variables of another model.
         remedy = f"{as_before}{{elsewhere}}"
         if not self._warm_start:
             remedy += (

@@ -27,6 +27,7 @@ class ModelDirectory:
         self._path = path
         self.start: tuple[str | None] | None = None
         """Inside `restoring`, a tuple of the checkpoint that the current call restores, or None."""
+        self._has_trained = False
 
     def latest(self) -> str | None:
         return checkpoint_files.latest(self._path)
@@ -46,7 +47,7 @@ class ModelDirectory:
         return path
 
     @contextlib.contextmanager
-    def continuing(self, config: Any, is_chief: bool) -> Iterator[list[Any]]:
+    def continuing(self, config: Any, is_chief: bool, warm_start: Any) -> Iterator[list[Any]]:
         """Prepares and locks the folder for a training that saves. Yields the hooks that it needs.
 
         Explains errors about the checkpoint in this context.
@@ -58,6 +59,9 @@ class ModelDirectory:
         checkpoint_files.make_folder(self._path)
         with training_lock.held(self._path) as check:
             path = self.latest()
+            if not self._has_trained and path is not None and warm_start is not None:
+                _say_unused(path, warm_start, self._path)
+            self._has_trained = True
             remove_unfinished_saves(self._path, alone=check is not None)
             with self.restoring(path):
                 yield [] if check is None else [saver.ChecksBeforeSaving(lambda session: check())]
@@ -126,6 +130,16 @@ def _is_old(folder: str) -> bool:
     except tf.errors.OpError:
         return False
     return time.time() - newest > OLD_SECONDS
+
+
+def _say_unused(path: str, warm_start: Any, model_dir: str) -> None:
+    if not warm_starts.is_of_keras(warm_start, model_dir):
+        logger.info(
+            "train: warm_start_from=%r is not used, because training goes on from checkpoint %s. "
+            "For a warm start, give another model_dir.",
+            warm_start.ckpt_to_initialize_from,
+            path,
+        )
 
 
 def _say_untrained(call: str, model_dir: str, warm_start: Any) -> None:

@@ -19,6 +19,7 @@ from tensorflow.python.ops import lookup_ops as _lookup_ops
 from tensorflow.python.ops import summary_ops_v2 as _summary_ops
 from tensorflow.python.ops import variable_scope as _variable_scope
 from tensorflow.python.ops import while_v2 as _while_v2
+from tensorflow.python.summary.writer import writer_cache as _writer_cache
 from tensorflow.python.training import saver as _saver
 from tensorflow.python.training import training_util as _training_util
 from tensorflow.python.training.saving import saveable_object as _saveable_object
@@ -29,6 +30,12 @@ from tensorflow.python.util import tf_export as _tf_export
 
 colocate_with = _ops.colocate_with
 """Colocates ops with a tensor or variable. `tf.compat.v1.colocate_with` warns at every call."""
+
+FileWriterCache = _writer_cache.FileWriterCache
+"""Its `_cache` has the writer of each folder. A writer stays after its folder was removed."""
+
+get_gradient_function = _ops.get_gradient_function
+"""Returns None for an op without a gradient. Variables behind such an op get none."""
 
 gradient_registry = _ops.gradient_registry
 """Holds each `tf.custom_gradient`'s function, and thereby its graph, until it is unregistered."""

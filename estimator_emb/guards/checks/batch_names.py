@@ -17,8 +17,8 @@ from estimator_emb.reporting.console import logger
 from estimator_emb.spec.resolved import Table
 
 REMEDY = (
-    "All features and labels of a batch need the same number of samples: batch the dataset as a "
-    "whole, with drop_remainder=True."
+    "All features and labels of a batch need the same number of samples, and on a TPU that is "
+    "params['batch_size']: batch the dataset as a whole, with drop_remainder=True."
 )
 _OF_SHAPES = re.compile(r"\b(shapes?|dimensions?|dims?|sizes?|rank|broadcast\w*)\b", re.IGNORECASE)
 """Matches an error about the shapes of tensors."""

@@ -7,6 +7,8 @@ has only one version. The reason for an attribute that only some versions have b
 `estimator_emb.compat.internals`.
 """
 
+import argparse
+
 import tensorflow as tf
 
 from estimator_emb.compat.internals import column_classes, graphs, tpu
@@ -29,6 +31,8 @@ ATTRIBUTES = {
         "_set_device": "an emulated core's ops leave the device of a TPU",
         "_update_input": "a stand-in gets its value after model_fn",
     },
+    argparse.ArgumentParser: {"_option_string_actions": "an option may be spelled with _"},
+    graphs.FileWriterCache: {"_cache": "a writer of a removed folder is dropped"},
     tf.Graph: {
         "_add_control_dependencies": "tells a tf.function from a graph without order",
         "_control_dependencies_stack": "tells whether a program is outside of its TPU's ops",

@@ -1,0 +1,350 @@
+"""Penalties, variables and layers that a training leaves out are named, and intended ones are not.
+
+Stock tensorflow-estimator trains such models without a message.
+"""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+losses = v1.losses
+layers = v1.layers
+pytestmark = pytest.mark.usefixtures("installed")
+X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+of_each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
+PENALTY = tf.keras.regularizers.l2(0.1)
+WORDS = ("regularization losses", "No gradient reaches", "without training=")
+
+
+def input_fn(params=None):
+    return tf.data.Dataset.from_tensors(({"x": X}, X[:, :1])).repeat()
+
+
+def squared(y, labels):
+    return tf.reduce_mean(tf.square(y - labels))
+
+
+def minimized(loss, variables=None, step=True):
+    step = v1.train.get_global_step() if step else None
+    return v1.train.GradientDescentOptimizer(0.001).minimize(loss, step, variables)
+
+
+def warnings_of(kind, model_dir, build, caplog):
+    """Trains, and returns the warnings. `build(x, labels)` returns a loss, or it and a train_op."""
+
+    def model(features, labels, mode, spec):
+        built = build(features["x"], labels)
+        loss, train_op = built if isinstance(built, tuple) else (built, None)
+        if mode == ee.ModeKeys.TRAIN and train_op is None:
+            train_op = tf.group(minimized(loss), v1.get_collection(v1.GraphKeys.UPDATE_OPS))
+        return spec(mode, loss=loss, train_op=train_op)
+
+    estimator = harness.of_kind(kind, model, model_dir, run={})
+    estimator.train(input_fn, max_steps=1)
+    estimator.evaluate(input_fn, steps=1)
+    return [line for line in harness.said(caplog) if any(word in line for word in WORDS)]
+
+
+# What is left out.
+
+
+def lost_penalty(x, labels):
+    return squared(layers.dense(x, 1, kernel_regularizer=PENALTY), labels)
+
+
+def lost_penalty_of_variable(x, labels):
+    w = v1.get_variable("w", [3, 1], regularizer=PENALTY)
+    return squared(x @ w, labels)
+
+
+def by_argmax(x, labels):
+    chosen = tf.argmax(layers.dense(x, 3, name="cut"), 1)
+    return squared(layers.dense(tf.one_hot(chosen, 3), 1), labels)
+
+
+def by_rounding(x, labels):
+    return squared(
+        layers.dense(tf.cast(tf.cast(layers.dense(x, 3, name="cut"), tf.int32), tf.float32), 1),
+        labels,
+    )
+
+
+def by_comparison(x, labels):
+    large = tf.where(layers.dense(x, 3, name="cut") > 0.5, tf.ones([4, 3]), tf.zeros([4, 3]))
+    return squared(layers.dense(large, 1), labels)
+
+
+def by_python(x, labels):
+    hidden = layers.dense(x, 3, name="cut")
+    outside = v1.py_func(lambda one: one, [hidden], tf.float32)
+    return squared(layers.dense(tf.reshape(outside, [4, 3]), 1), labels)
+
+
+def undropped(x, labels):
+    x = layers.dense(x, 3)
+    return squared(layers.dense(layers.dropout(x, 0.5), 1), labels)
+
+
+def unnormalized(x, labels):
+    x = layers.dense(x, 3)
+    return squared(
+        layers.dense(
+            layers.batch_normalization(
+                x,
+                momentum=0.9,
+            ),
+            1,
+        ),
+        labels,
+    )
+
+
+def unnormalized_images(x, labels):
+    x = layers.conv2d(tf.reshape(x, [4, 3, 1, 1]), 2, 1)
+    return squared(layers.dense(layers.flatten(layers.batch_normalization(x)), 1), labels)
+
+
+LEFT_OUT = {
+    lost_penalty: "The regularization losses, such as 'dense/kernel/Regularizer/mul', are part of",
+    lost_penalty_of_variable: "get_regularization_loss() to the loss",
+    by_argmax: "No gradient reaches cut/kernel, cut/bias, so the training leaves",
+    by_rounding: "the op Cast has no gradient",
+    by_comparison: "the op Greater has no gradient",
+    by_python: "the op PyFunc has no gradient",
+    undropped: "A layer that is called without training= runs in inference mode",
+    unnormalized: "A layer that is called without training= runs in inference mode",
+    unnormalized_images: "A layer that is called without training= runs in inference mode",
+}
+
+
+@of_each_kind
+@pytest.mark.parametrize("build", LEFT_OUT, ids=lambda one: one.__name__)
+def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog):
+    if kind == "emulated" and build is by_python:
+        pytest.skip("A TPU runs no Python.")
+    (line,) = warnings_of(kind, tmp_path, build, caplog)
+    assert LEFT_OUT[build] in line
+    assert f"in {build.__name__}" in line
+
+
+# Correct programs.
+
+
+def penalty_added(x, labels):
+    return lost_penalty(x, labels) + losses.get_regularization_loss()
+
+
+def penalties_added(x, labels):
+    return tf.add_n([lost_penalty(x, labels), *losses.get_regularization_losses()])
+
+
+def penalty_of_variable_added(x, labels):
+    return lost_penalty_of_variable(x, labels) + losses.get_regularization_loss()
+
+
+def penalties_of_variable_added(x, labels):
+    added = tf.keras.regularizers.l1_l2(0.1, 0.1)
+    loss = squared(x @ v1.get_variable("w", [3, 1], regularizer=added), labels)
+    return tf.add_n([loss, *v1.get_collection(v1.GraphKeys.REGULARIZATION_LOSSES)])
+
+
+def total_loss(x, labels):
+    losses.mean_squared_error(labels, layers.dense(x, 1, kernel_regularizer=PENALTY))
+    return losses.get_total_loss()
+
+
+def penalty_minimized_only(x, labels):
+    loss = lost_penalty(x, labels)
+    return loss, minimized(loss + losses.get_regularization_loss())
+
+
+def some_penalties(x, labels):
+    x = layers.dense(x, 3, kernel_regularizer=PENALTY, name="a")
+    loss = squared(layers.dense(x, 1, kernel_regularizer=PENALTY, name="b"), labels)
+    return loss + losses.get_regularization_loss("a/")
+
+
+def penalty_off(x, labels):
+    return squared(layers.dense(x, 1, kernel_regularizer=tf.keras.regularizers.l2(0.0)), labels)
+
+
+def penalty_of_keras(x, labels):
+    layer = tf.keras.layers.Dense(1, kernel_regularizer=PENALTY)
+    return squared(layer(x), labels) + tf.add_n(layer.losses)
+
+
+def penalty_by_hand(x, labels):
+    loss = squared(layers.dense(x, 1), labels)
+    return loss + 0.1 * tf.add_n([tf.nn.l2_loss(w) for w in v1.trainable_variables()])
+
+
+def some_variables(x, labels):
+    loss = squared(layers.dense(layers.dense(x, 3, name="a"), 1, name="b"), labels)
+    return loss, minimized(loss, v1.trainable_variables("b"))
+
+
+def adversaries(x, labels):
+    made = layers.dense(x, 3, name="generator")
+    loss = squared(layers.dense(made, 1, name="critic"), labels)
+    ops = [minimized(loss, v1.trainable_variables("critic"), step=False)]
+    return loss, tf.group(minimized(-loss, v1.trainable_variables("generator")), *ops)
+
+
+def stopped(x, labels):
+    return squared(layers.dense(tf.stop_gradient(layers.dense(x, 3, name="a")), 1), labels)
+
+
+def stopped_choice(x, labels):
+    """The target of Q-learning: a maximum of another network, behind a stopped gradient."""
+    best = tf.argmax(layers.dense(x, 3, name="target"), 1)
+    return squared(layers.dense(x, 1), labels + tf.stop_gradient(tf.cast(best, tf.float32)))
+
+
+def straight_through(x, labels):
+    y = layers.dense(x, 3)
+    return squared(layers.dense(y + tf.stop_gradient(tf.round(y) - y), 1), labels)
+
+
+def with_own_gradient(x, labels):
+    @tf.custom_gradient
+    def rounded(y):
+        return tf.round(y), lambda gradient: gradient
+
+    return squared(layers.dense(rounded(layers.dense(x, 3)), 1), labels)
+
+
+def policy(x, labels):
+    """REINFORCE: an action is drawn from logits, and the loss has its logarithm."""
+    logits = layers.dense(x, 3)
+    action = v1.multinomial(logits, 1)[:, 0]
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=logits)
+    )
+
+
+def nearest_code(x, labels):
+    codes = v1.get_variable("codes", [5, 3])
+    distances = tf.reduce_sum(tf.square(x[:, None] - codes[None]), 2)
+    return squared(layers.dense(tf.gather(codes, tf.argmin(distances, 1)), 1), labels)
+
+
+def tied(x, labels):
+    w = v1.get_variable("w", [3, 2])
+    return squared(x @ w @ tf.transpose(w), x)
+
+
+def unused(x, labels):
+    v1.get_variable("unused", [3])
+    layers.dense(x, 3, name="another")
+    return squared(layers.dense(x, 1), labels)
+
+
+def sized(x, labels):
+    w = v1.get_variable("sized", [3, 1])
+    return squared(layers.dense(x, 1), labels) / tf.cast(tf.size(w), tf.float32)
+
+
+def not_trainable(x, labels):
+    limit = v1.get_variable("limit", [], trainable=False)
+    return squared(layers.dense(tf.cast(x > limit, tf.float32), 1), labels)
+
+
+def own_update(x, labels):
+    """An average of a program's own decides, and the train_op updates it by an assignment."""
+    mean = v1.get_variable("mean", [3])
+    loss = squared(layers.dense(tf.cast(x > mean, tf.float32), 1), labels)
+    return loss, tf.group(minimized(loss), mean.assign(tf.reduce_mean(x, 0)))
+
+
+def accumulated(x, labels):
+    loss = squared(layers.dense(x, 1), labels)
+    optimizer = v1.train.GradientDescentOptimizer(0.001)
+    pairs = optimizer.compute_gradients(loss)
+    sums = [v1.get_variable(f"sum{i}", w.shape, trainable=False) for i, (_, w) in enumerate(pairs)]
+    added = [total.assign_add(g) for total, (g, _) in zip(sums, pairs, strict=True)]
+    with tf.control_dependencies(added):
+        pairs = [(total.read_value(), w) for total, (_, w) in zip(sums, pairs, strict=True)]
+        return loss, optimizer.apply_gradients(pairs, v1.train.get_global_step())
+
+
+def branch(x, labels):
+    y = layers.dense(x, 3)
+    y = tf.cond(tf.reduce_sum(x) > 0, lambda: layers.dense(y, 1, name="b"), lambda: y[:, :1])
+    return squared(y, labels)
+
+
+def loop(x, labels):
+    w = v1.get_variable("w", [3, 3])
+    y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y @ w), [0, x])[1]
+    return squared(layers.dense(y, 1), labels)
+
+
+def trained_layers(x, labels):
+    y = layers.batch_normalization(layers.dense(x, 3), training=True)
+    return squared(layers.dense(layers.dropout(y, 0.5, training=True), 1), labels)
+
+
+def switched_layers(x, labels):
+    training = v1.placeholder_with_default(True, [])
+    y = layers.batch_normalization(layers.dense(x, 3), training=training)
+    return squared(layers.dense(layers.dropout(y, 0.5, training=training), 1), labels)
+
+
+def resting_layers(x, labels):
+    y = layers.batch_normalization(layers.dense(x, 3), training=False)
+    return squared(layers.dense(layers.dropout(y, 0.5, training=False), 1), labels)
+
+
+def frozen_layers(x, labels):
+    y = layers.batch_normalization(layers.dense(x, 3, name="a"), trainable=False)
+    return squared(layers.dense(y, 1), labels)
+
+
+def layers_by_position(x, labels):
+    return squared(
+        layers.dense(layers.dropout(layers.dense(x, 3), 0.5, None, None, False), 1), labels
+    )
+
+
+def layers_of_features(x, labels):
+    loss = squared(layers.dense(layers.dropout(layers.dense(x, 3, name="a")), 1, name="b"), labels)
+    return loss, minimized(loss, v1.trainable_variables("b"))
+
+
+def dropped_by_ops(x, labels):
+    return squared(layers.dense(v1.nn.dropout(layers.dense(x, 3), rate=0.5), 1), labels)
+
+
+CORRECT = [
+    *(penalty_added, penalties_added, total_loss, penalty_minimized_only, some_penalties),
+    *(penalty_off, penalty_of_keras, penalty_by_hand, some_variables, adversaries, stopped),
+    *(stopped_choice, straight_through, with_own_gradient, policy, nearest_code, tied, unused),
+    *(sized, not_trainable, own_update, accumulated, branch, loop, trained_layers),
+    *(switched_layers, resting_layers, frozen_layers, layers_by_position, layers_of_features),
+    *(dropped_by_ops, penalty_of_variable_added, penalties_of_variable_added),
+]
+
+
+@pytest.mark.fast(6)
+@of_each_kind
+@pytest.mark.parametrize("build", CORRECT, ids=lambda one: one.__name__)
+def test_what_a_program_leaves_out_on_purpose_is_not_named(kind, build, tmp_path, caplog):
+    assert warnings_of(kind, tmp_path, build, caplog) == []
+
+
+def test_a_frozen_teacher_from_a_checkpoint_is_not_named(tmp_path, caplog):
+    """Its labels are an argmax, and no gradient reaches its variables."""
+    warnings_of("plain", tmp_path / "teacher", lambda x, y: by_argmax(x, y), caplog)
+    caplog.clear()
+
+    def build(x, labels):
+        loss = by_argmax(x, labels)
+        v1.train.init_from_checkpoint(str(tmp_path / "teacher"), {"cut/": "cut/"})
+        return loss
+
+    assert warnings_of("plain", tmp_path / "student", build, caplog) == []
