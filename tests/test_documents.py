@@ -308,6 +308,11 @@ def test_errors_page_quotes_existing_messages():
     assert [message for message in listed if message not in text] == []
 
 
+def test_no_page_and_no_message_asks_an_index_for_this_package():
+    pages = [(REPOSITORY / page).read_text() for page in documents.PAGES if "changelog" not in page]
+    assert not re.findall(r".*estimator-emb\[.*", "\n".join([*messages(), *pages]))
+
+
 SEARCHED = {
     "fully_connected": "legacy_names/#tfcontriblayers",
     "SIGHUP": "differences/",
