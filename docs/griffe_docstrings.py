@@ -36,7 +36,7 @@ def split(text: str) -> str:
 def public_bases(bases: Iterable[Any]) -> Iterator[Any]:
     """Yields the base classes to show."""
     for base in bases:
-        name = str(base).partition("(")[0]
+        name = str(base).partition("(")[0].rpartition(".")[2]
         if name.startswith("Stock"):
             yield f"tf.compat.v1.estimator.tpu.{name.removeprefix('Stock')}"
         elif name == "namedtuple":

@@ -104,6 +104,8 @@ COMMANDS = {
     "estimator-emb run examples/legacy_tpu_binary.py --model_dir=/tmp/clicks --iter": {
         "/tmp/clicks": "MODEL --train_steps=50"
     },
+    "saved_model_cli show": "TensorFlow's own command.",
+    "python -m tf2onnx.convert": "Needs tf2onnx and onnx; the page has the versions.",
     "tensorboard --logdir": "Shows pages; test_summaries.py reads the files that it shows.",
 }
 

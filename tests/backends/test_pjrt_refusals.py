@@ -91,8 +91,8 @@ def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_pat
             "importlib.util.find_spec",
             lambda *names: None,
             "needs jax, which is not installed: pip install '.[pjrt]' (in a clone of "
-            "estimator_emb). For GPUs or TPUs, also install jax's plugin for them, in the version of "
-            "jax.",
+            "estimator_emb). For GPUs or TPUs, also install jax's plugin for them, in the version "
+            "of jax.",
         ),
         (
             "tensorflow.__version__",
