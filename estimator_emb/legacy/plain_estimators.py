@@ -83,12 +83,12 @@ def _unless_tpu(name: str, method: _Method) -> _Method:
         given.apply_defaults()
         return method(original, **given.arguments)
 
-    if not name.startswith("_"):
-        unless_tpu = called_by_program(unless_tpu, applies=_is_plain)
-    return not_converted(unless_tpu)
+    if name.startswith("_"):
+        return not_converted(unless_tpu)
+    return not_converted(called_by_program(unless_tpu, applies=_is_plain))
 
 
-def _is_plain(estimator: Any, *args: Any) -> bool:
+def _is_plain(estimator: Any = None, *args: Any) -> bool:
     return not isinstance(estimator, StockTPUEstimator)
 
 
