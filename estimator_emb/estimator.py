@@ -48,8 +48,8 @@ class TPUEstimator(StockTPUEstimator):
         emulated TPU it is called for the batch of a single core.
       model_dir: the folder of checkpoints and summaries. None takes the folder of `config`, or a
         new temporary folder.
-      config: a `RunConfig`, required. Its `tpu_config` says how a program with `use_tpu=True`
-        runs.
+      config: a `RunConfig`. None, the default of tensorflow-estimator, is refused. Its
+        `tpu_config` says how a program with `use_tpu=True` runs.
       params: a dict for model_fn and input_fn. They get it with 'batch_size', 'use_tpu' and
         'context' added, so it must not hold these keys itself.
       use_tpu: True runs on a real or an emulated TPU, False on the host's CPU or GPU.

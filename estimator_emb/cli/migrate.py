@@ -30,7 +30,7 @@ DETAILS = """\
 
 The command prints the changes as a diff. On stderr it lists what a person must decide, by file and
 line. The exit status is 0 if something changes. It is 2 if nothing changes or a file cannot be
-read, and then no file is written. The command needs LibCST: pip install 'estimator-emb[migrate]'
+read, and then no file is written. The command needs LibCST: pip install libcst
 
 --explain works without LibCST. It prints where a legacy name is today. For a module it also prints
 the names in it. The last part of a name is enough: --explain fully_connected. The exit status is 2
@@ -82,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
     if not options.paths:
         raise parsing.WrongArguments("the following arguments are required: PROGRAM.py")
     if importlib.util.find_spec("libcst") is None:
-        _say("estimator-emb migrate needs LibCST: pip install 'estimator-emb[migrate]'")
+        _say("estimator-emb migrate needs LibCST: pip install libcst")
         return 2
     results: list[tuple[_File, Rewritten]] = []
     errors: list[str] = []

@@ -115,7 +115,7 @@ def _plot(text: str) -> str:
     if not os.path.isdir(os.path.dirname(text) or "."):
         raise argparse.ArgumentTypeError(f"there is no folder {os.path.dirname(text)!r}")
     if importlib.util.find_spec("matplotlib") is None:
-        raise argparse.ArgumentTypeError("it needs matplotlib: pip install 'estimator-emb[plot]'")
+        raise argparse.ArgumentTypeError("it needs matplotlib: pip install matplotlib")
     return text
 
 

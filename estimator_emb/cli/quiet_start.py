@@ -37,14 +37,13 @@ def without_start(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Drops startup lines from file descriptor 2 inside, unless the user has set LEVEL.
+    """Drops startup lines from file descriptor 2 inside, unless the user asks for them by LEVEL.
 
     A child process passes on all other lines, so that they survive a crash of this process.
     """
-    if LEVEL in os.environ:
+    if os.environ.setdefault(LEVEL, "2") not in ("2", "3"):
         yield
         return
-    os.environ[LEVEL] = "2"
     try:
         stderr = os.dup(2)
     except OSError:  # File descriptor 2 is closed.

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from importlib import metadata
 from types import ModuleType
 
+from estimator_emb.catalog import installing
+
 _SUPPORTED = ">=2.15.1"
 _NEWEST_TRIED = (2, 22)
-_OURS = "estimator-emb[tensorflow]"
 
 
 def tensorflow() -> ModuleType:
@@ -22,7 +23,7 @@ def tensorflow() -> ModuleType:
     needed = "estimator_emb needs TensorFlow 2.15.1 or newer, and"
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or spec.origin is None:  # An uninstall can leave a bare folder.
-        raise ImportError(f"{needed} none is installed: pip install '{_OURS}'")
+        raise ImportError(f"{needed} none is installed: {installing.extra('tensorflow')}")
     try:
         import tensorflow as tf
     except Exception as error:
@@ -136,7 +137,7 @@ def _line(below: str = "") -> str:
     """Returns the pip command that installs a supported TensorFlow, older than `below`."""
     distribution = _distribution()
     name = distribution.name if distribution else "tensorflow"
-    ours = f"pip install '{_OURS}'" + (below and f" 'tensorflow<{below}'")
+    ours = installing.extra("tensorflow", *([f"tensorflow<{below}"] if below else ()))
     if name == "tensorflow":
         return ours
     if name in ("tf-nightly", "tf_nightly"):  # tf-nightly has no releases to choose from.

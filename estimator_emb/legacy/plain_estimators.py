@@ -57,22 +57,25 @@ def _unless_tpu(name: str, method: _Method) -> _Method:
     """Returns a method for all Estimators but TPUEstimators. `method` gets arguments by name."""
     original = getattr(Estimator, name)
     signature = inspect.signature(original)
-    of_plain: _Method = functools.partial(method, original)
-    if not name.startswith("_"):
-        of_plain = called_by_program(of_plain)
 
     @functools.wraps(original)
     def unless_tpu(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(self, StockTPUEstimator):
+        if not _is_plain(self):
             return original(self, *args, **kwargs)
         try:
             given = signature.bind(self, *args, **kwargs)
         except TypeError:
             return original(self, *args, **kwargs)  # Python's own error names the method.
         given.apply_defaults()
-        return of_plain(**given.arguments)
+        return method(original, **given.arguments)
 
-    return not_converted(unless_tpu)
+    if name.startswith("_"):
+        return not_converted(unless_tpu)
+    return not_converted(called_by_program(unless_tpu, applies=_is_plain))
+
+
+def _is_plain(estimator: Any = None, *args: Any) -> bool:
+    return not isinstance(estimator, StockTPUEstimator)
 
 
 def _directory(estimator: Any) -> ModelDirectory:

@@ -20,7 +20,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.backends.xla import core_step, lower
-from estimator_emb.catalog import environment
+from estimator_emb.catalog import environment, installing
 from estimator_emb.catalog.generations import GENERATIONS, PJRT
 from estimator_emb.checkpoints.files.checkpoint_reader import counter
 from estimator_emb.preflight import program_lines, static
@@ -53,8 +53,9 @@ def interpreter(asked: str | None) -> tuple[str, str]:
     if not missing:
         return python, ""
     return python, (
-        f"{' and '.join(missing)} not installed in {python}: pip install 'estimator-emb[preflight]'"
-        f", or name an interpreter that has them in {environment.COMPILER_PYTHON}."
+        f"{' and '.join(missing)} not installed in {python}: "
+        f"{installing.extra('preflight')}, or name an interpreter that has them in "
+        f"{environment.COMPILER_PYTHON}."
     )
 
 

@@ -42,6 +42,7 @@ _ADVICE_TO_LEAVE = (
     "Use tf.keras instead.",
     "Use Keras preprocessing layers instead",
     "The old _FeatureColumn APIs are being deprecated.",
+    "Use `tf.keras.layers.experimental.preprocessing.HashedCrossing` instead",
     "tf.compat.v1.estimator.",  # The program writes this name already: TensorFlow 2 has no other.
 )
 """Start of the advice in deprecation warnings about estimators and about columns."""
@@ -246,6 +247,8 @@ def _concerns_program(record: logging.LogRecord) -> bool:
         return tf.compat.v1.get_default_graph() not in _counting
     if _is_set_up():
         return True
+    if message == "Reraising captured error":
+        return False  # A TPU estimator logs this before it raises the error.
     if record.levelno < logging.WARNING:
         return _is_level_chosen() or frames.is_of_program(record.pathname)
     notice = _notice(record)

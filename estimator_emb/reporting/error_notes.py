@@ -17,6 +17,7 @@ import tensorflow as tf
 from estimator_emb.catalog import environment
 from estimator_emb.reporting import frames
 
+_FRAME = re.compile(r'  File "([^"]+)", line \d+.*\n(?: {4}.*\n)*')
 _IN_FUNCTION = re.compile(r"\{\{function_node ([^}]+)\}\}\{\{node ([^}]+)\}\}")
 
 
@@ -48,10 +49,16 @@ def shorten(error: tf.errors.OpError) -> None:
     made = frames.made_by(op)
     if not made and op is not None and "/" in op.name and not frames.is_ours(op):
         made = f"The op is {op.name!r}."  # A library's op may have a column's name in its scope.
-    error._message = "\n".join([*cause(error.message), *([made] if made else ())])
+    said = "\n".join([*cause(error.message), *([made] if made else ())])
+    error._message = _FRAME.sub(_kept_frame, said)
     error.__class__ = _short_class(type(error))  # type: ignore[arg-type]
     if isinstance(error.__context__, tf.errors.OpError):
         error.__suppress_context__ = True  # It repeats the message.
+
+
+def _kept_frame(frame: re.Match[str]) -> str:
+    """Returns the lines of a frame in a message, or '' for a frame of a library."""
+    return frame[0] if frames.is_of_program(frame[1]) else ""
 
 
 def cause(message: str) -> list[str]:

@@ -12,15 +12,20 @@ from estimator_emb.reporting import console, error_notes, frames
 _SHORTENED = (Exception, KeyboardInterrupt, SystemExit)
 
 
-def called_by_program(function: Callable[..., Any]) -> Callable[..., Any]:
+def called_by_program(
+    function: Callable[..., Any], applies: Callable[..., bool] = lambda *args: True
+) -> Callable[..., Any]:
     """Wraps a function or a generator function that programs call.
 
     Its log is shown (see `console`). A generator's log is shown until the first value, and at its
-    end. Tracebacks of its errors keep only the program's lines.
+    end. Tracebacks of its errors keep only the program's lines. A call whose positional arguments
+    `applies` refuses is not wrapped.
     """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
+        if not applies(*args):
+            return function(*args, **kwargs)
         before = sys.exc_info()[1]
         try:
             with console.shown():
@@ -30,7 +35,7 @@ def called_by_program(function: Callable[..., Any]) -> Callable[..., Any]:
             if sys.version_info < (3, 11):
                 raise error  # A bare raise would bring the whole traceback back.
             raise
-        return generate(result) if inspect.isgeneratorfunction(function) else result
+        return generate(result) if inspect.isgenerator(result) else result
 
     def generate(values: Any) -> Iterator[Any]:
         before = sys.exc_info()[1]
@@ -67,14 +72,28 @@ def method_of_program(cls: type, method: str) -> None:
 
 
 def _shorten_traceback(error: BaseException, before: BaseException | None) -> None:
-    """Keeps only the program's lines in an error and its causes, up to the handled `before`."""
+    """Keeps only the program's lines in an error and its causes, up to the handled `before`.
+
+    A cause that no line of the program raised is hidden if the next error repeats its message.
+    """
     if error_notes.is_full():
         return
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and one is not before and id(one) not in seen:
         seen.add(id(one))
-        kept = frames.program_frames(one.__traceback__)
-        if kept or one is error:
-            one.with_traceback(kept)
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+        one.with_traceback(frames.program_frames(one.__traceback__))
+        cause = _cause(one)
+        while (
+            cause is not None
+            and cause is not before
+            and frames.program_frames(cause.__traceback__) is None
+            and str(cause).strip("'") in str(one)
+        ):
+            cause = one.__cause__ = _cause(cause)
+        one = cause
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    """Returns the error that Python shows above an error."""
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)

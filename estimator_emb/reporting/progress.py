@@ -68,7 +68,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         self._global_step = tf.compat.v1.train.get_or_create_global_step()
-        self._fetches: dict[str, Any] = {"step": self._global_step}
+        self._fetches: dict[str, Any] = {}
         loss = self._loss
         if loss is _OF_MODEL_FN:
             loss = _returned_loss()
@@ -98,12 +98,12 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         if "loss" in run_values.results:
             self._losses.append(float(run_values.results["loss"]))
         if clock() - self._shown_at >= self._pause():
-            self._show(int(run_values.results["step"]))
+            self._show(run_context.session)
 
     def end(self, session: Any) -> None:
         # The last line shows the speed of the whole run.
         self._shown_step, self._shown_at = self._first_step, self._started
-        self._show(int(session.run(self._global_step)))
+        self._show(session)
 
     def _pause(self) -> float:
         """Returns the number of seconds between calls of `_write`."""
@@ -112,14 +112,16 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
     def _write(self, step: int, parts: list[str]) -> None:
         raise NotImplementedError
 
-    def _show(self, step: int) -> None:
+    def _show(self, session: Any) -> None:
+        # Read after the run: a value fetched by the run may be older than its last step.
+        step = int(session.run(self._global_step))
         now = clock()
         speed = (step - self._shown_step) / max(now - self._shown_at, 1e-9)
         self._shown_step, self._shown_at = step, now
         if self._losses:
             self._last_loss = sum(self._losses) / len(self._losses)
             self._losses = []
-        parts = [] if self._last_loss is None else [f"loss {self._last_loss:.4f}"]
+        parts = [] if self._last_loss is None else [f"mean loss {self._last_loss:.4f}"]
         if self._batch_size is None:
             parts.append(f"{speed:,.1f} steps/s")
         else:

@@ -14,6 +14,7 @@ from estimator_emb import flags as tpu_flags
 from estimator_emb.backends.emulated.backend import EmulatedTPU
 from estimator_emb.cli import main as main_lib
 from estimator_emb.cli import run_options
+from estimator_emb.reporting import progress
 
 PIPELINES = ee.InputPipelineConfig
 
@@ -161,12 +162,16 @@ def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     np.testing.assert_allclose(got[:, 0], [-1, -2, -1, 0])
 
 
-def test_hooks_fire_once_a_loop(tmp_path):
+def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    caplog.set_level(logging.INFO, "estimator_emb")
     hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
     estimator = make(model_fn, tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
     estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
     assert hook.seen == of_spec.seen == [3, 6, 7]
+    steps = [line.split(",")[0] for line in caplog.messages if line.startswith("step ")]
+    assert steps == ["step 3 of 7", "step 6 of 7", "step 7 of 7", "step 7 of 7"]
 
 
 def test_iterations_per_loop_may_be_a_duration(tmp_path):

@@ -2,6 +2,7 @@
 
 import pathlib
 import re
+from importlib.metadata import version
 
 import emulated_program
 import harness
@@ -46,7 +47,8 @@ def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn):
             {},
             "TPUConfig: device='pjrt' cannot take devices of platform 'gpu' "
             "(ESTIMATOR_EMB_PJRT_PLATFORM): Unknown backend: 'gpu' requested, but no platforms "
-            "that are instances of gpu are present. Platforms present are: cpu",
+            "that are instances of gpu are present. Platforms present are: cpu. If its plugin is "
+            f"missing: pip install 'jax[cuda12]=={version('jax')}'.",
         ),
         (
             {"ESTIMATOR_EMB_PJRT_PLATFORM": "npu"},
@@ -88,8 +90,9 @@ def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_pat
         (
             "importlib.util.find_spec",
             lambda *names: None,
-            "needs jax, which is not installed: pip install 'estimator-emb[pjrt]', and for GPUs or "
-            "TPUs jax's plugin for them.",
+            "needs jax, which is not installed: pip install '.[pjrt]' (in a clone of "
+            "estimator_emb). For GPUs or TPUs, also install jax's plugin for them, in the version "
+            "of jax.",
         ),
         (
             "tensorflow.__version__",

@@ -323,4 +323,4 @@ def test_one_log_line_describes_the_tables(tmp_path, caplog):
         "Embedding tables train on the host: 1 table, 4 rows, 8 parameters, 0.0 MB with slots "
         "(Adam x 1)."
     )
-    assert progress.startswith("step 1 of 1, loss ")
+    assert progress.startswith("step 1 of 1, mean loss ")

@@ -236,7 +236,7 @@ def test_a_requested_compiler_must_be_installed(run, monkeypatch):
     assert status == 2
     assert err.endswith(
         f"estimator-emb check: no_such_jax not installed in {sys.executable}: pip install "
-        "'estimator-emb[preflight]', or name an interpreter that has them in "
+        "'.[preflight]' (in a clone of estimator_emb), or name an interpreter that has them in "
         "ESTIMATOR_EMB_COMPILER_PYTHON.\n"
     )
 

@@ -379,7 +379,7 @@ def test_refuses_existing_outputs_and_missing_packages(tmp_path, capsys, monkeyp
     assert run(MOD, tmp_path / "new", "--to=parquet") == 2
     old = np.__version__.startswith("1.")
     assert capsys.readouterr().err == (
-        "estimator-emb export: parquet needs pyarrow, the extra estimator-emb[export]: pip install "
+        "estimator-emb export: parquet needs pyarrow: pip install "
         + ("'pyarrow<22', as newer ones want NumPy 2.\n" if old else "pyarrow.\n")
     )
     with pytest.raises(ValueError, match="to must be one of npz, parquet, .*; got 'csv'"):

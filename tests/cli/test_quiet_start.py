@@ -74,9 +74,10 @@ def test_shows_an_exception():
     assert done.stderr.endswith("\nImportError: its own error\n") and done.returncode == 1
 
 
-def test_hides_nothing_with_a_user_log_level():
-    done = run("end", TF_CPP_MIN_LOG_LEVEL="2")
-    assert done.stderr == f"before\n{LEFT_OUT}{KEPT}inside\nno end of line|after\n"
+@pytest.mark.parametrize("level, more", [("0", LEFT_OUT), ("1", LEFT_OUT), ("3", "")])
+def test_hides_nothing_if_the_user_asks_for_more_lines(level, more):
+    done = run("end", TF_CPP_MIN_LOG_LEVEL=level)
+    assert done.stderr == f"before\n{more}{KEPT}inside\nno end of line|after\n"
 
 
 def test_works_with_a_closed_stderr():

@@ -13,11 +13,11 @@ pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 ROOT = pathlib.Path(__file__).parents[2]
 LINES = r"""estimator_emb: Embedding tables train on the host: 2 tables, .*
 (estimator_emb: Tables use TensorFlow's ops, .*ESTIMATOR_EMB_NATIVE is 0.*
-)?100%\|█+\| 1000/1000 steps \[\d\d:\d\d<\d\d:\d\d, loss \d\.\d{4}, [\d,]+ examples/s\]
+)?100%\|█+\| 1000/1000 steps \[\d\d:\d\d<\d\d:\d\d, mean loss \d\.\d{4}, [\d,]+ examples/s\]
 estimator_emb: evaluation at step 1,000: loss [\d.e-]+ \(over 20 batches\)
-100%\|█+\| 2000/2000 steps \[\d\d:\d\d<\d\d:\d\d, loss \d\.\d{4}, [\d,]+ examples/s\]
+100%\|█+\| 2000/2000 steps \[\d\d:\d\d<\d\d:\d\d, mean loss \d\.\d{4}, [\d,]+ examples/s\]
 estimator_emb: evaluation at step 2,000: loss [\d.e-]+ \(over 20 batches\)
-100%\|█+\| 3000/3000 steps \[\d\d:\d\d<\d\d:\d\d, loss \d\.\d{4}, [\d,]+ examples/s\]
+100%\|█+\| 3000/3000 steps \[\d\d:\d\d<\d\d:\d\d, mean loss \d\.\d{4}, [\d,]+ examples/s\]
 estimator_emb: evaluation at step 3,000: loss [\d.e-]+ \(over 20 batches\)
 agreement (?P<agreement>[01]\.\d{3})
 """

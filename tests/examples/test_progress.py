@@ -45,7 +45,7 @@ def test_progress_without_a_terminal_prints_lines(seconds, count, loss, monkeypa
     train(progress.ProgressHook(5, 8, "loss"), steps=5)
     lines = sys.stderr.getvalue().splitlines()
     assert len(lines) == count
-    assert lines[-1].startswith(f"step 5 of 5, loss {loss}.0000, ")
+    assert lines[-1].startswith(f"step 5 of 5, mean loss {loss}.0000, ")
     assert lines[-1].endswith(" examples/s")
 
 
@@ -89,7 +89,7 @@ def test_progress_on_a_terminal_is_a_bar(monkeypatch):
     train(hook, steps=5)
     shown = sys.stderr.getvalue()
     assert "5/5 steps" in shown
-    assert "loss 3.0000" in shown
+    assert "mean loss 3.0000" in shown
     assert shown.endswith("\n")
     assert hook._bar is None
 
@@ -132,7 +132,7 @@ def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, mo
     estimator.train(input_fn, hooks=[progress.ProgressHook(2, 2, "loss")], max_steps=2)
     estimator.evaluate(input_fn, steps=1)
     (line,) = sys.stderr.getvalue().splitlines()
-    assert line.startswith("step 2 of 2, loss ")
+    assert line.startswith("step 2 of 2, mean loss ")
     trained, evaluated = (harness.summaries(tmp_path / name) for name in ("", "eval"))
     assert {"loss", "loss_1"} & {name for of_step in trained.values() for name in of_step} == {tag}
     assert all("loss" in of_step for of_step in evaluated.values())

@@ -339,7 +339,7 @@ def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_pat
         assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
         return
     saved, step = tf.train.latest_checkpoint(model_dir), harness.last_step(model_dir)
-    assert shown[-1].startswith(f"estimator_emb: step {step:,} of 1,000,000, loss ")
+    assert shown[-1].startswith(f"estimator_emb: step {step:,} of 1,000,000, mean loss ")
     told = f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
     assert lines[1].endswith(told)
     if number != signal.SIGINT:

@@ -153,7 +153,7 @@ def test_a_training_logs_its_device_and_speed(kind, tmp_path, caplog):
     assert said[0] == f"{NAMES[kind]} trains on the CPU: {counts}."
     assert len(said) == 2 and len(losses.values) == 3
     loss = f"{np.mean(losses.values):.4f}"
-    assert re.fullmatch(rf"step 3 of 3, loss {loss}, [\d,]+\.\d steps/s", said[1])
+    assert re.fullmatch(rf"step 3 of 3, mean loss {loss}, [\d,]+\.\d steps/s", said[1])
 
 
 def test_the_parameters_of_unknown_shapes_are_not_counted(tmp_path, caplog):
@@ -315,7 +315,7 @@ def test_a_strategys_replicas_are_logged(tmp_path, caplog):
     assert said[0] == (
         "Estimator trains on 1 replica of a MirroredStrategy: 1 trainable variable, 12 parameters."
     )
-    assert said[1].startswith("step 3 of 3, loss ")
+    assert said[1].startswith("step 3 of 3, mean loss ")
     with pytest.raises(tf.errors.OutOfRangeError, match="there is nothing to evaluate"):
         estimator.evaluate(lambda: input_fn(0))
 

@@ -149,10 +149,11 @@ ERRORS = pathlib.Path(__file__).parents[2] / "docs" / "errors.md"
 
 
 def test_each_check_has_a_row_and_a_line_on_the_page():
-    assert {row[0] for row in CHECKED} == {check.run.__name__ for check in watching.CHECKS}
+    names = {check.run.__name__ for check in watching.CHECKS}
+    assert {row[0] for row in CHECKED} == names, "The rows of tests/mistakes/checks.py differ."
     quoted = "\n".join(re.findall(r"`([^`]+)`", ERRORS.read_text()))
     missing = [phrase for *_, phrase in CHECKED if phrase not in quoted]
-    assert not missing
+    assert not missing, f"docs/errors.md does not quote {missing}"
 
 
 OF_CHECKS = pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_compilation_without_the_extra_is_skipped_or_refused(monkeypatch):
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax", "no_such_libtpu"))
     how = (
         f"no_such_jax and no_such_libtpu not installed in {sys.executable}: pip install "
-        "'estimator-emb[preflight]', or name an interpreter that has them in "
+        "'.[preflight]' (in a clone of estimator_emb), or name an interpreter that has them in "
         "ESTIMATOR_EMB_COMPILER_PYTHON."
     )
     report = compiled(programs.model_fn_with(), "v4")

@@ -235,6 +235,46 @@ def test_wrong_arguments_of_predict_are_refused_before_it_is_iterated(tmp_path):
         estimator.predict()
 
 
+@pytest.mark.parametrize("fault", ["model", "hook", "input"])
+@pytest.mark.parametrize("on_tpu", [False, True], ids=["plain", "emulated TPU"])
+def test_a_traceback_has_the_programs_lines_and_no_more(on_tpu, fault, installed, tmp_path):
+    class Hook(tf.estimator.SessionRunHook):
+        def begin(self):
+            if fault == "hook":  # TensorFlow raises its error from another error.
+                tf.compat.v1.get_default_graph().get_tensor_by_name("missing:0")
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.compat.v1.get_variable("w", []) * tf.reduce_sum(features)
+        spec = harness.minimized(mode, tf.reshape(loss, [3]) if fault == "model" else loss)
+        return spec if on_tpu else spec.as_estimator_spec()
+
+    def input_fn(params):
+        data = tf.data.Dataset.from_tensors(tf.ones([4]))
+        return data.batch(None) if fault == "input" else data.repeat()
+
+    estimator = tf.estimator.Estimator(model_fn, str(tmp_path), params={})
+    if on_tpu:
+        estimator = harness.estimator(model_fn, None, tmp_path, num_shards=2)
+    with pytest.raises(Exception) as caught:
+        estimator.train(input_fn, hooks=[Hook()], steps=1)
+    shown = "".join(traceback.format_exception(caught.value)).replace(__file__, "program")
+    ours = 1 if sys.version_info < (3, 11) else 0
+    assert len(re.findall('  File "(?!program)', shown)) == ours, shown
+    assert shown.count('  File "program"') == 2 and shown.count("Traceback (most") == 1, shown
+
+
+def test_a_cause_that_says_more_stays():
+    def fail():
+        try:
+            json.loads("no JSON")
+        except ValueError as error:
+            raise RuntimeError("the file is damaged") from error
+
+    with pytest.raises(RuntimeError) as caught:
+        program_calls.called_by_program(fail)()
+    assert str(caught.value.__cause__).startswith("Expecting value")
+
+
 def test_frames_are_shown_where_the_error_passed_them():
     def program():
         try:
@@ -291,3 +331,18 @@ def test_the_frames_of_a_python_function_end_in_their_cause():
         error_notes.cause("\n".join(["Graph execution error:", "", *told, "", "\t [[x]]"])) == told
     )
     assert error_notes.cause("bad id\n\t [[x]]\nbad id") == ["bad id"]
+
+
+def test_a_message_keeps_the_programs_frames_of_a_python_function():
+    def fails(x):
+        return 1 / 0
+
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        result = tf.numpy_function(fails, [1.0], tf.float32)
+        with pytest.raises(tf.errors.UnknownError) as caught:
+            session.run(result)
+    error_notes.shorten(caught.value)
+    assert re.findall('File "(.*)", line .* in (.*)', caught.value.message)[0] == (
+        __file__,
+        "fails",
+    )

@@ -130,7 +130,7 @@ def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, 
         ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=hooks(1000.0)),
     )
     speeds = [line for line in caplog.messages if line.startswith("step")]
-    assert speeds[-1] == "step 20 of 20, loss 14.7500, 2 examples/s", caplog.messages
+    assert speeds[-1] == "step 20 of 20, mean loss 14.7500, 2 examples/s", caplog.messages
     assert now[0] > 4000
 
 

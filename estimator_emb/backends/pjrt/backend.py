@@ -10,8 +10,9 @@ from estimator_emb.backends.base import EstimatorRequest
 from estimator_emb.backends.emulated.computation import Computation
 from estimator_emb.backends.emulated.copies import Execution
 from estimator_emb.backends.pjrt.lowered_step import StepOnDevices, described
-from estimator_emb.catalog import environment, extras
+from estimator_emb.catalog import environment, extras, installing
 from estimator_emb.catalog.slices import Slice
+from estimator_emb.compat import installed
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.engine.alone import ALONE, Alone
 from estimator_emb.engine.cores import Cores
@@ -81,6 +82,13 @@ def shape_of(count: int, hosts: int = 1) -> Slice:
     return Slice((count, 1, 1, 1), (count // hosts, 1, 1, 1))
 
 
+def _plugin(platform: str | None) -> str:
+    """Returns how to install jax's plugin for a platform, or ''."""
+    extra = {"gpu": "cuda12", "tpu": "tpu"}.get(platform or "")
+    version = installed.version("jax")
+    return f". If its plugin is missing: pip install 'jax[{extra}]=={version}'." if extra else ""
+
+
 def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
     """Returns the devices that a `TPUConfig` asks for, and the host that this process is.
 
@@ -95,8 +103,8 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
         )
     if importlib.util.find_spec("jax") is None:
         raise ValueError(
-            f"TPUConfig: {asked} needs jax, which is not installed: pip install "
-            "'estimator-emb[pjrt]', and for GPUs or TPUs jax's plugin for them."
+            f"TPUConfig: {asked} needs jax, which is not installed: {installing.extra('pjrt')}. "
+            "For GPUs or TPUs, also install jax's plugin for them, in the version of jax."
         )
     if tpu_config.num_cores_per_replica:
         raise ValueError(
@@ -122,7 +130,7 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
         raise ValueError(
             f"TPUConfig: {asked} cannot take devices"
             f"{f' of platform {platform!r} ({environment.PJRT_PLATFORM})' if platform else ''}: "
-            f"{error}"
+            f"{error}{_plugin(platform)}"
         ) from error
     if devices.joined():
         hosts = extras.load("hosts", "backends.hosts.joining").Hosts(platform)

@@ -21,8 +21,7 @@ class _Parquet(TableFormat):
             old = np.lib.NumpyVersion(np.__version__) < "2.0.0"
             version = "'pyarrow<22', as newer ones want NumPy 2" if old else "pyarrow"
             raise ValueError(
-                "export: parquet needs pyarrow, the extra estimator-emb[export]: pip install "
-                f"{version}{problem}."
+                f"export: parquet needs pyarrow: pip install {version}{problem}."
             ) from None
 
     def write(self, folder: str, tables: Sequence[SavedTable]) -> None:

@@ -175,7 +175,7 @@ class Program:
         return self._parents[self._parents[statement]] is self.module
 
     def always_bound(self, path: str, use: Any) -> Iterator[Binding]:
-        """Yields the unconditional imports of `path`. If `use` is given, they bind its name there."""
+        """Yields the unconditional imports of `path`. They bind its name at `use`, if given."""
         for binding in self._by_path.get(path, ()):
             found = [] if use is None else self._scopes[use][binding.local]
             nodes = (getattr(one, "node", None) for one in found)
