@@ -1,5 +1,7 @@
 """A program on an emulated TPU of N cores behaves as on a TPU."""
 
+import logging
+
 import harness
 import numpy as np
 import pytest
