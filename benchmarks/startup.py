@@ -1,7 +1,7 @@
 """Measures how long a training takes to begin, for several numbers of tables.
 
     python benchmarks/startup.py [--tables 100 1000] [--ids dense] [--before=CHECKOUT] [--rounds=3]
-    python benchmarks/startup.py --layers 40 200 [--rounds=3]
+    python benchmarks/startup.py --layers 17 88 [--rounds=3]
 
 It measures CPU time, user and system, from a call to the end of its first step, in small batches.
 Programs have their default settings: summaries, checkpoints, and the graph as text. `--before` also
