@@ -1,5 +1,6 @@
 """Features that PJRT devices do not support are refused by name, with a workaround."""
 
+import importlib.util
 import pathlib
 import re
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from estimator_emb.backends.xla import core_step
 
 v1 = tf.compat.v1
 TESTS = pathlib.Path(__file__).parents[1]
+JAX = version("jax") if importlib.util.find_spec("jax") else ""
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
@@ -48,7 +50,7 @@ def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn):
             "TPUConfig: device='pjrt' cannot take devices of platform 'gpu' "
             "(ESTIMATOR_EMB_PJRT_PLATFORM): Unknown backend: 'gpu' requested, but no platforms "
             "that are instances of gpu are present. Platforms present are: cpu. If its plugin is "
-            f"missing: pip install 'jax[cuda12]=={version('jax')}'.",
+            f"missing: pip install 'jax[cuda12]=={JAX}'.",
         ),
         (
             {"ESTIMATOR_EMB_PJRT_PLATFORM": "npu"},

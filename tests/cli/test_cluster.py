@@ -427,7 +427,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
             if re.search(rb"chief      \d+:\d\d runs  ", written):
                 (tmp_path / "seen").touch()
     output, _ = process.communicate(timeout=processes.HANGS)
-    assert process.returncode == 0
+    assert process.returncode == 1
     assert len(output.splitlines()) == 3 and b"\x1b[31mred\x07" in output
     screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")
     lines = screens[-1].splitlines()[-3:]
