@@ -424,7 +424,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     with contextlib.suppress(OSError):  # Raised when the terminal closes.
         while data := os.read(shown, 4096):
             written += data
-            if re.search(rb"chief      \d+:\d\d runs  ", written):
+            if re.search(rb"worker 0   \d+:\d\d ended with status 4  ", written):
                 (tmp_path / "seen").touch()
     output, _ = process.communicate(timeout=processes.HANGS)
     assert process.returncode == 1
