@@ -178,7 +178,7 @@ def test_the_readme_is_the_first_page():
         types.SimpleNamespace(file=types.SimpleNamespace(src_uri=name))
         for name in ("index.md", "tpu.md")
     )
-    assert page_of("text", page=other) == "text"
+    assert page_of("[`x.py`](../estimator_emb/x.py)", page=other) == "`x.py`"
     page = page_of("text", page=index)
     assert page.startswith("# estimator_emb\n")
     targets = re.findall(r"\]\(([^)#]+)", page)
