@@ -44,6 +44,10 @@ _ADVICE = {
         "An array of input_fn becomes a part of the graph, which holds at most 2 GB: read files, "
         "or use tf.compat.v1.estimator.inputs.numpy_input_fn or tf.data.Dataset.from_generator."
     ),
+    ", but the requested shape has 1\n": (
+        "If model_fn's loss has a value per sample, give the EstimatorSpec one number: "
+        "tf.reduce_mean(loss)."
+    ),
     " in record 0": (
         "Records are counted in what the op is given, mostly one line: this is not the line's "
         "number in the file."

@@ -258,8 +258,8 @@ def missing_labels(facts: Facts, error: Exception) -> None:
         return  # The error is of another None.
     kinds = (AttributeError, TypeError, ValueError)
     is_of_none = isinstance(error, kinds) and "None" in _SHAPES.sub("", str(error))
-    if facts.batch.labels is None and is_of_none:
+    if facts.batch.labels is None and facts.batch.features is not None and is_of_none:
         error.args = (
-            f"{error} In model_fn, labels is None in mode {facts.call.mode!r}, for input_fn "
+            f"{str(error).rstrip('.')}. In model_fn, labels is None in mode {facts.call.mode!r}, for input_fn "
             "returned only features: return a Dataset of (features, labels), or both.",
         )

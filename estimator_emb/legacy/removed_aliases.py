@@ -218,7 +218,7 @@ class _TakesBools(type):
 
 
 class _Int64List(metaclass=_TakesBools):
-    """`tf.train.Int64List`, which takes True as 1 again. protobuf 7 refuses it."""
+    """`tf.train.Int64List`, which takes True as 1 again. protobuf 7 and NumPy 2.3 refuse it."""
 
 
 def supply(changes: Changes) -> None:
@@ -243,7 +243,7 @@ def supply(changes: Changes) -> None:
             changes.set_attribute(owner, name, value)
     for name, function in _changed_functions().items():
         changes.set_attribute(np, name, function)
-    if not _takes(lambda: _INT64_LIST(value=[True])):
+    if not _takes(lambda: _INT64_LIST(value=[True, np.True_])):
         changes.set_attribute(tf.compat.v1.train, "Int64List", _Int64List)
     if importlib.util.find_spec("imp") is None:
         changes.set_module("imp", _imp())

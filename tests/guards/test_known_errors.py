@@ -116,6 +116,18 @@ def test_iterating_a_dataset_in_a_graph_gets_advice(kind, tmp_path):
     ]
 
 
+def test_a_loss_per_sample_of_a_batch_of_unknown_size_gets_advice(tmp_path):
+    def model(features, labels, mode, spec):
+        loss = (features["x"] @ v1.get_variable("w", [3, 1]) - labels) ** 2
+        optimizer = v1.train.GradientDescentOptimizer(0.1)
+        return spec(mode, loss=loss, train_op=optimizer.minimize(loss, v1.train.get_global_step()))
+
+    estimator = harness.of_kind("plain", model, tmp_path)
+    with pytest.raises(tf.errors.InvalidArgumentError) as raised:
+        estimator.train(lambda: batches().unbatch().batch(4), max_steps=1)
+    assert "give the EstimatorSpec one number: tf.reduce_mean(loss)." in str(raised.value)
+
+
 def mean(values):
     """Returns the mean over samples of a variable's products with x, and the variable."""
     w = v1.get_variable("w", [3, 1])

@@ -179,7 +179,10 @@ def test_the_end_of_the_input_leaves_no_partial_step(way, tmp_path):
 def test_only_errors_about_none_mention_missing_labels(error, explained):
     before = str(error)
     facts = Facts(Call(Runs.LOCAL, mode="train", model_fn=lambda features, labels: None))
+    facts.batch = ModelBatch(None, labels=None)
+    guarded_input.missing_labels(facts, error)
+    assert str(error) == before  # input_fn returned nothing.
     facts.batch = ModelBatch({}, labels=None)
     guarded_input.missing_labels(facts, error)
-    assert str(error).startswith(before)
+    assert str(error).startswith(before.rstrip("."))
     assert ("labels is None in mode 'train'" in str(error)) is explained

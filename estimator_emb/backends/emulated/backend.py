@@ -82,7 +82,8 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
     if not isinstance(config, StockRunConfig):
         return config  # tensorflow-estimator's constructor rejects it.
     shards = options.asked_shards()
-    if shards:
+    # 1 is the default, and tensorflow-estimator warns about it as an argument.
+    if shards and (shards > 1 or config.tpu_config.num_shards is not None):
         config = config.replace(tpu_config=config.tpu_config._replace(num_shards=shards))
     else:
         config = copy.deepcopy(config)

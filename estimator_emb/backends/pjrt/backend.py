@@ -136,7 +136,7 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
         hosts = extras.load("hosts", "backends.hosts.joining").Hosts(platform)
         host = extras.load("hosts", "backends.hosts.agreement").Agreement(hosts)
         found = hosts.devices
-    count = tpu_config.num_shards or len(found)
+    count = options.asked_shards() or tpu_config.num_shards or len(found)
     if count > len(found):
         raise ValueError(
             f"TPUConfig: num_shards asks for {count} devices, and there are {len(found)}: "
