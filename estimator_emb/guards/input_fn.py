@@ -260,6 +260,6 @@ def missing_labels(facts: Facts, error: Exception) -> None:
     is_of_none = isinstance(error, kinds) and "None" in _SHAPES.sub("", str(error))
     if facts.batch.labels is None and facts.batch.features is not None and is_of_none:
         error.args = (
-            f"{str(error).rstrip('.')}. In model_fn, labels is None in mode {facts.call.mode!r}, for input_fn "
-            "returned only features: return a Dataset of (features, labels), or both.",
+            f"{str(error).rstrip('.')}. In model_fn, labels is None in mode {facts.call.mode!r}, "
+            "for input_fn returned only features: return a Dataset of (features, labels), or both.",
         )

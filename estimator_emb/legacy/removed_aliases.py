@@ -218,7 +218,7 @@ class _TakesBools(type):
 
 
 class _Int64List(metaclass=_TakesBools):
-    """`tf.train.Int64List`, which takes True as 1 again. protobuf 7 and NumPy 2.3 refuse it."""
+    """`tf.train.Int64List`, which takes True as 1 again. protobuf 7 refuses it, 6 NumPy's."""
 
 
 def supply(changes: Changes) -> None:
