@@ -110,6 +110,8 @@ def _check(path: pathlib.Path, owners: Collection[int], closed: int = 0) -> None
 
 def flaw(path: pathlib.Path, symbols: Sequence[str] = ()) -> str:
     """Returns why the library at `path` is unusable, or ''. It must define `symbols`."""
+    if not path.is_file():  # Reading a pipe would never end.
+        return "is damaged"
     try:
         content = path.read_bytes()
     except OSError:
