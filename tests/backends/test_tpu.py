@@ -411,6 +411,43 @@ def test_gradients_are_sent_in_training_only():
     )
 
 
+def test_refuses_invalid_enqueue_data(caplog):
+    engine = one_table()
+
+    def refused(*data):
+        return harness.refusal(ValueError, engine.generate_enqueue_ops, data)
+
+    with tf.Graph().as_default():
+        with tf.device("/device:CPU:0"):
+            ids, places = tf.constant([1], tf.int64), tf.constant([[0, 0]], tf.int64)
+        with tf.device("/device:CPU:1"):
+            elsewhere = tf.constant([[0, 0]], tf.int64)
+        good = {"x": ours.EnqueueData(ids, places)}
+        assert refused(good, {"y": good["x"]}) == (
+            "enqueue_datas_list[1] must have the features ['x']; it lacks ['x'] and has ['y'] "
+            "besides."
+        )
+        ragged = ours.RaggedEnqueueData(ids, tf.constant([0, 1], tf.int64))
+        assert refused({"x": ragged}) == (
+            "enqueue_datas_list[0]: with ragged=False, feature 'x' must be EnqueueData; got "
+            f"{ragged!r}."
+        )
+        assert refused({"x": ours.EnqueueData(ids, elsewhere)}) == (
+            "enqueue_datas_list[0]: all tensors of a core must be on one device; got "
+            "embedding_indices of feature 'x' on '/device:CPU:0', sample_indices of feature 'x' on "
+            "'/device:CPU:1'."
+        )
+        assert refused(good, {"x": ours.EnqueueData(elsewhere, elsewhere)}) == (
+            "enqueue_datas_list[1] is on device '/device:CPU:1', but the data of the first of the "
+            "2 cores of its host is on '/device:CPU:0'."
+        )
+        engine.generate_enqueue_ops([{"x": ours.EnqueueData(ids)}], mode_override="inference")
+    assert harness.said(caplog) == [
+        "enqueue_datas_list[0]: feature 'x' has no sample_indices, so each id is a sample of its "
+        "own, although its table has the combiner 'mean'."
+    ]
+
+
 @needs_original
 def test_the_legacy_module_has_the_names_of_the_original():
     public = {

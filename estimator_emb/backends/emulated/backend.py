@@ -19,8 +19,17 @@ from estimator_emb.backends.local import (
 from estimator_emb.compat.internals.tpu_estimator import InputPipelineConfig, StockRunConfig
 from estimator_emb.guards.checks import clusters
 from estimator_emb.guards.watching import WatchedGraph
+from estimator_emb.reporting import console
 from estimator_emb.spec import options
 from estimator_emb.spec.config import EmbeddingConfigSpec
+
+_WITHOUT_MEANING = (
+    "experimental_allow_per_host_v2_parallel_get_next",
+    "initial_infeed_sleep_secs",
+    "tpu_job_name",
+    "experimental_feed_hook",
+    "num_cores_per_replica",
+)
 
 
 class EmulatedTPU(Backend):
@@ -94,6 +103,9 @@ def _emulated(config: Any, spec: EmbeddingConfigSpec | None) -> Any:
             "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; got "
             f"{deployment}."
         )
+    for option in _WITHOUT_MEANING:
+        if getattr(config.tpu_config, option):
+            console.say_once(f"TPUConfig: {option} has no meaning where a TPU is emulated.")
     # The session runs in this process, so ignore the address of the program's TPU.
     config._master = config._evaluation_master = ""
     config._cluster_spec = tf.train.ClusterSpec({})

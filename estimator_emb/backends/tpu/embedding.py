@@ -313,11 +313,15 @@ class TPUEmbedding:
           mode_override: 'inference', 'training' or 'backward_pass_only' replaces the mode of the
             configuration. 'unspecified' or None keeps it.
           ragged: whether the data is `RaggedEnqueueData`.
+
+        Raises:
+          ValueError: features are missing or unknown, of the wrong class, or on several devices.
         """
         combiners = {
             feature: self._table_to_config_dict[config.table_id].combiner
             for feature, config in self._feature_to_config_dict.items()
         }
+        enqueue.check_data(enqueue_datas_list, combiners, self.num_cores_per_host, ragged)
         features = {
             # Without a combiner each sample has a single id, and 'sum' returns its row.
             name: (combiners[name] or "sum", self._feature_to_config_dict[name].max_sequence_length)

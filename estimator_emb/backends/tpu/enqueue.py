@@ -11,6 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.compat.internals.graphs import colocate_with
+from estimator_emb.reporting.console import logger
 
 
 class EnqueueData(
@@ -84,6 +85,63 @@ def _per_core(make: Any, of_cores: Sequence[Mapping[str, Any]]) -> list[collecti
         collections.OrderedDict((feature, make(ids)) for feature, ids in of_core.items())
         for of_core in of_cores
     ]
+
+
+def check_data(
+    of_cores: Sequence[Mapping[str, Any]],
+    combiners: Mapping[str, str | None],
+    cores_per_host: int,
+    ragged: bool,
+) -> None:
+    """Raises ValueError for invalid data, before any op is created.
+
+    `of_cores` is the data of all cores, ordered host by host.
+    """
+    layout = "row_splits" if ragged else "sample_indices"
+    expected = "RaggedEnqueueData" if ragged else "EnqueueData"
+    device_of_host = None
+    for core, data in enumerate(of_cores):
+        owner = f"enqueue_datas_list[{core}]"
+        missing, unknown = sorted(set(combiners) - set(data)), sorted(set(data) - set(combiners))
+        if missing or unknown:
+            raise ValueError(
+                f"{owner} must have the features {sorted(combiners)}; it lacks {missing} and has "
+                f"{unknown} besides."
+            )
+        devices: dict[str, str] = {}
+        for feature, enqueued in data.items():
+            # Checks fields, because tensorflow-estimator creates TensorFlow 2.15's own class.
+            if not hasattr(enqueued, layout):
+                raise ValueError(
+                    f"{owner}: with ragged={ragged}, feature {feature!r} must be {expected}; got "
+                    f"{enqueued!r}."
+                )
+            if getattr(enqueued, layout) is None and combiners[feature]:
+                logger.warning(
+                    "%s: feature %r has no %s, so each id is a sample of its own, although its "
+                    "table has the combiner %r.",
+                    owner,
+                    feature,
+                    layout,
+                    combiners[feature],
+                )
+            for field, tensor in enqueued._asdict().items():
+                if tensor is not None:
+                    devices[f"{field} of feature {feature!r}"] = tensor.device
+        if len(set(devices.values())) > 1:
+            raise ValueError(
+                f"{owner}: all tensors of a core must be on one device; got "
+                + ", ".join(f"{what} on {device!r}" for what, device in devices.items())
+                + "."
+            )
+        device = next(iter(devices.values()), None)
+        if core % cores_per_host == 0:
+            device_of_host = device
+        elif device != device_of_host:
+            raise ValueError(
+                f"{owner} is on device {device!r}, but the data of the first of the "
+                f"{cores_per_host} cores of its host is on {device_of_host!r}."
+            )
 
 
 def enqueue_op(
