@@ -358,6 +358,16 @@ def test_evaluation_on_cpu(tmp_path):
     assert seen == [(12, False)]
 
 
+def test_ignored_options_are_logged_once(tmp_path, caplog):
+    caplog.set_level(logging.INFO, logger="estimator_emb")
+    for _ in range(2):
+        make(model_fn, tmp_path, 2, tpu={"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"})
+    assert harness.said(caplog) == [
+        "TPUConfig: initial_infeed_sleep_secs has no meaning where a TPU is emulated.",
+        "TPUConfig: tpu_job_name has no meaning where a TPU is emulated.",
+    ]
+
+
 def test_a_replica_may_span_several_cores(tmp_path):
     """`num_cores_per_replica` adds devices and an assignment, with the same arithmetic."""
     seen = []
