@@ -25,8 +25,11 @@ _PERHAPS = (
     "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
     "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
 )
-_CARDINALITY = "estimator_emb_cardinality"
-"""The collection with the number of batches of an evaluation's datasets."""
+_CARDINALITY = ("cardinality of datasets",)
+"""Collection of the number of batches of an evaluation's datasets.
+
+Its key is not a string, so it is never exported.
+"""
 _MINUTE = 60.0
 _SHAPES = re.compile(r"[(\[](None|\d+),( ?(None|\d+),?)*[)\]]|<TensorShape.*?>")
 """Matches shapes in a message. A None in a shape is not a missing value."""

@@ -23,7 +23,7 @@ A summary takes about twice the time of a step's embedding work.
 
 
 class RunConfig(StockRunConfig):
-    """tensorflow-estimator's `RunConfig`, with errors that suggest the name of an argument."""
+    """tensorflow-estimator's `RunConfig`. The log of its construction is shown."""
 
     def __init__(
         self,

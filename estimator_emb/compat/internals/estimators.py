@@ -6,7 +6,6 @@ were in both TensorFlow 1 and 2. KMeans and the logit functions were in TensorFl
 RNN names were in TensorFlow 2 only.
 """
 
-# Reads TF_CONFIG for strategies of several workers.
 from tensorflow_estimator.python.estimator import estimator as _estimator
 from tensorflow_estimator.python.estimator import model_fn as _model_fn
 from tensorflow_estimator.python.estimator import run_config as _run_config
