@@ -300,8 +300,9 @@ def _may_make_nan(op: tf.Operation) -> bool:
     second = tf.get_static_value(op.inputs[1]) if len(op.inputs) == 2 else None
     if second is None:
         return True
-    safe = (second >= 0) & (second % 1 == 0) if op.type == "Pow" else second != 0
-    return not np.all(safe)
+    number = np.asarray(second, np.complex128)  # Of any type that an op takes.
+    whole = (number.real >= 0) & (number == np.rint(number.real))
+    return not np.all(whole if op.type == "Pow" else number != 0)
 
 
 def _step(session: Any) -> int:

@@ -160,6 +160,19 @@ def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
         make("plain", tmp_path / "checked", checked).train(input_of(X))
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.complex64], ids=lambda one: one.name)
+def test_powers_and_quotients_of_constants_are_not_named(dtype, tmp_path):
+    def outputs(x):
+        y = tf.math.log(-1.0 - linear(x) ** 2)  # NaN of a negative number.
+        of_dtype = tf.cast(y, dtype)
+        return y + tf.cast(
+            tf.math.real(of_dtype ** tf.constant(2, dtype) / tf.constant(3, dtype)), y.dtype
+        )
+
+    lines = failure(make("plain", tmp_path, outputs), input_of(X))
+    assert "The op 'Log' was made by" in lines[2]
+
+
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float64], ids=lambda one: one.name)
 @pytest.mark.parametrize("cores", [None, 1])
