@@ -204,7 +204,10 @@ def _say_blocked(facts: Facts, run: structure.Ops, loss: tf.Operation) -> None:
     unwritten = [
         one
         for one in tf.compat.v1.trainable_variables()
-        if one.op.name not in written and HELPER_VARIABLE not in one.name and not _is_restored(one)
+        if one.op.name not in written
+        and not one.dtype.is_integer  # No gradient reaches it in any program.
+        and HELPER_VARIABLE not in one.name
+        and not _is_restored(one)
     ]
     blocking: structure.Ops = {}
 

@@ -249,6 +249,13 @@ def sized(x, labels):
     return squared(layers.dense(x, 1), labels) / tf.cast(tf.size(w), tf.float32)
 
 
+def whole_number(x, labels):
+    """`get_variable` makes integers trainable by default. An optimizer takes none."""
+    count = v1.get_variable("count", [], tf.int32, v1.ones_initializer())
+    loss = squared(layers.dense(x, 1, name="a"), labels) / tf.cast(count, tf.float32)
+    return loss, minimized(loss, v1.trainable_variables("a"))
+
+
 def not_trainable(x, labels):
     limit = v1.get_variable("limit", [], trainable=False)
     return squared(layers.dense(tf.cast(x > limit, tf.float32), 1), labels)
@@ -324,7 +331,7 @@ CORRECT = [
     *(penalty_added, penalties_added, total_loss, penalty_minimized_only, some_penalties),
     *(penalty_off, penalty_of_keras, penalty_by_hand, some_variables, adversaries, stopped),
     *(stopped_choice, straight_through, with_own_gradient, policy, nearest_code, tied, unused),
-    *(sized, not_trainable, own_update, accumulated, branch, loop, trained_layers),
+    *(sized, whole_number, not_trainable, own_update, accumulated, branch, loop, trained_layers),
     *(switched_layers, resting_layers, frozen_layers, layers_by_position, layers_of_features),
     *(dropped_by_ops, penalty_of_variable_added, penalties_of_variable_added),
 ]
