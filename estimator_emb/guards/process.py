@@ -121,8 +121,8 @@ class _CloseHook(tf.compat.v1.train.SessionRunHook):
         by_ctrl_c = in_main_thread and waiting.enter_context(stopping.at_system_defaults())
         with console.shown():
             console.logger.warning(
-                "%s: its steps are done. It waits for TensorFlow to close its dataset, which ends "
-                "the dataset's current op first%s.",
+                "%s: its steps are done. It waits for TensorFlow to close its dataset, whose "
+                "current op must end first%s.",
                 self._method,
                 ". Ctrl-C ends the process" if by_ctrl_c else "",
             )
