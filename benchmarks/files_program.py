@@ -17,6 +17,7 @@ MODEL is 'dlrm' or 'wdl', FORMAT is 'csv' or 'tfrecord', and PEER is in this lis
 The rest is as in `dlrm.py`.
 """
 
+import functools
 import json
 import os
 import sys
@@ -122,25 +123,29 @@ def wdl_loss(activations, wide, numbers, labels):
         return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
 
 
-def _categorical():
-    return [tf.feature_column.categorical_column_with_hash_bucket(key, BUCKETS) for key in COLUMNS]
+def _of_strings(key):
+    return tf.feature_column.categorical_column_with_hash_bucket(key, BUCKETS)
+
+
+def _of_ids(key):
+    return tf.feature_column.categorical_column_with_identity(key, BUCKETS)
 
 
 def _read(features, columns):
     return [tf.compat.v1.feature_column.input_layer(features, [column]) for column in columns]
 
 
-def ours(folder, model, batch, session_config=None):
+def ours(folder, model, batch, session_config=None, categorical=_of_strings):
     import estimator_emb as ee
     import feature_columns as fc
 
-    deep = [fc.embedding_column(column, DIMENSION) for column in _categorical()]
+    deep = [fc.embedding_column(categorical(key), DIMENSION) for key in COLUMNS]
     wide = []
     if model == "wdl":
         zeros = tf.compat.v1.zeros_initializer()
         wide = [
-            fc.embedding_column(column, 1, combiner="sum", initializer=zeros)
-            for column in _categorical()
+            fc.embedding_column(categorical(key), 1, combiner="sum", initializer=zeros)
+            for key in COLUMNS
         ]
 
     def model_fn(features, labels, mode, params):
@@ -174,11 +179,12 @@ def _loss(model, activations, wide, features, labels):
 
 
 def stock(folder, model, batch):
-    deep = [tf.feature_column.embedding_column(column, DIMENSION) for column in _categorical()]
+    columns = [_of_strings(key) for key in COLUMNS]
+    deep = [tf.feature_column.embedding_column(column, DIMENSION) for column in columns]
 
     def trained(features, labels):
         def wide():
-            return tf.compat.v1.feature_column.linear_model(features, _categorical())
+            return tf.compat.v1.feature_column.linear_model(features, columns)
 
         loss = _loss(model, _read(features, deep), wide, features, labels)
         return loss, train_op_of(loss)
@@ -232,7 +238,7 @@ def trace(folder, model, batch, input_fn):
 
 PEERS = {
     "ours": ours,
-    "memory": ours,
+    "memory": functools.partial(ours, categorical=_of_ids),
     "stock": stock,
     "dense": dense,
     "parsing": taking,
