@@ -12,10 +12,13 @@ from estimator_emb.catalog.legacy import LACKING
 PAGE = (processes.ROOT / "docs" / "importing.md").read_text()
 
 PROGRAM = """
-import atexit, gc, json, locale, logging, os, random, signal, sys, threading, types, warnings
+import atexit, contextlib, gc, json, locale, logging, os, random, signal, sys, threading, types
+import warnings
 import absl.logging, numpy, packaging.tags, tensorflow as tf, tqdm
 from tensorflow.python.framework import ops
 from tensorflow.python.util import tf_export
+with contextlib.suppress(ImportError):  # Keras imports it if it is there.
+    import scipy.ndimage, scipy.special
 
 class Watched(list):
     readers = []
