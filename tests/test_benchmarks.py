@@ -1,4 +1,7 @@
-"""Every benchmark runs, started as a user starts it, with sizes too small to measure."""
+"""Every benchmark runs, started as a user starts it, with sizes too small to measure.
+
+`sampled(0)`: only `.ci/run --all` runs them, at night.
+"""
 
 import importlib.util
 import re
@@ -97,13 +100,14 @@ def check(command, lines, **environment):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(1)
+@pytest.mark.sampled(0)
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(".")[0])
 def test_every_benchmark_runs(command):
     check(command, COMMANDS[command])
 
 
 @pytest.mark.slow
+@pytest.mark.sampled(0)
 @pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
 @pytest.mark.parametrize("command", OF_JAX, ids=lambda command: command.partition(".")[0])
 def test_benchmarks_run_on_pjrt_devices(command):
