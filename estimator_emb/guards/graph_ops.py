@@ -38,7 +38,6 @@ class GraphOps:
         self._by_type: dict[str, list[tf.Operation]] = {}
         self.before: dict[tf.Operation, Sequence[tf.Operation]] = {}
         self._leading: dict[tuple[tf.Operation, ...], structure.Ops] = {}
-        self._variables: list[accesses.Variable] | None = None
 
     def by_type(self) -> Mapping[str, Sequence[tf.Operation]]:
         """Returns {type: the ops of this type, in graph order}."""
@@ -53,17 +52,9 @@ class GraphOps:
         found = self.by_type()
         return sorted((op for kind in types for op in found.get(kind, ())), key=lambda op: op._id)
 
-    def variables(self) -> Sequence[accesses.Variable]:
-        """Returns the variables, with the ops that read and write each."""
-        graph = self._refresh()
-        if self._variables is None:
-            self._variables = list(accesses.variables_of(graph))
-        return self._variables
-
-    def written_by(self, run: structure.Ops) -> set[str]:
-        """Returns the names of the variables that ops of `run` write."""
-        written = (one for one in self.variables() if not run.keys().isdisjoint(one.writes))
-        return {variable.name for variable in written}
+    def unwritten_by(self, run: structure.Ops) -> list[accesses.Variable]:
+        """Returns the variables that no op of `run` writes."""
+        return list(accesses.variables_of(tf.compat.v1.get_default_graph(), run))
 
     def leading_to(self, *fetched: Any) -> structure.Ops:
         """Returns the ops that a session runs to fetch tensors, ops, variables or nests of them."""

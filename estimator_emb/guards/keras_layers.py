@@ -84,7 +84,7 @@ def _following(
 
     Ops are left out if all variables before them are fixed.
     """
-    written = facts.ops.written_by(run)
+    unwritten = {variable.name for variable in facts.ops.unwritten_by(run)}
     of_phase = set(phases)
     before: dict[tf.Operation, set[bool]] = {}
     """Op -> whether the variables that it depends on are written, for each variable."""
@@ -92,7 +92,7 @@ def _following(
         inputs = [tensor.op for tensor in op.inputs]
         before[op] = set().union(*(before.get(one, ()) for one in inputs))
         if op.type in (*accesses.VARIABLES, "VarHandleOp"):
-            before[op] = {op.name in written}
+            before[op] = {op.name not in unwritten}
         elif op in layers and before[op] != {False}:
             yield op
         elif not of_phase.isdisjoint(inputs):
@@ -105,7 +105,8 @@ def _following(
 @on(Event.MODEL_RETURNED, when=_trains)
 def given_weights(facts: Facts, spec: Any) -> None:
     """Rejects weights that Keras sets in its own session, because a training never sees them."""
-    given = [op for op in facts.ops.typed(*accesses.PLAIN) if _is_given(op)]
+    fed = (op for one in facts.ops.typed("Placeholder") for op in one.outputs[0].consumers())
+    given = [op for op in fed if op.type in accesses.PLAIN and _is_given(op)]
     if given:
         names = some_of(list(dict.fromkeys(op.inputs[0].op.name for op in given)))
         raise ValueError(
@@ -118,8 +119,6 @@ def given_weights(facts: Facts, spec: Any) -> None:
 
 
 def _is_given(op: tf.Operation) -> bool:
-    if op.inputs[1].op.type != "Placeholder":
-        return False
     files = [one.filename for one in frames.traceback_of(op)]
     # tensorflow-estimator starts a converted Keras model from a checkpoint with its weights.
     converted = any(file.endswith("keras_lib.py") for file in files)

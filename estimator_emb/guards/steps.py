@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -122,7 +122,7 @@ def _unsummed(facts: Facts, train_op: tf.Operation | tf.Tensor) -> list[str]:
     }
     return [
         variable.name
-        for variable in facts.ops.variables()
+        for variable in accesses.variables_of(train_op.graph)
         if variable.name in trained and any(op in from_input for op in variable.writes)
     ]
 
@@ -145,12 +145,13 @@ def unrun_updates(facts: Facts, spec: Any) -> None:
     run = facts.ops.run_in_training(spec)
     if run is None:
         return
+    unwritten = {one.name: one for one in facts.ops.unwritten_by(run)}
     scaffold = getattr(spec, "scaffold", None)
     sets_first = bool(getattr(spec, "scaffold_fn", None) or (scaffold and scaffold.init_fn))
     if facts.call.warm_start is None and not sets_first and isinstance(spec.loss, tf.Tensor):
-        _say_blocked(facts, run, spec.loss.op)
+        _say_blocked(facts, unwritten, spec.loss.op)
     by_remedy: dict[str, list[tuple[str, tf.Operation]]] = {}
-    for name, writes in _unrun(facts, run, sets_first):
+    for name, writes in _unrun(unwritten, sets_first):
         by_remedy.setdefault(_remedy(writes[0]), []).append((name, writes[0]))
     for remedy, found in by_remedy.items():
         names = some_of([name for name, _ in found])
@@ -198,13 +199,12 @@ def _is_restored(variable: Any) -> bool:
     return any(op.type in ("Restore", "RestoreV2") for op in before)
 
 
-def _say_blocked(facts: Facts, run: structure.Ops, loss: tf.Operation) -> None:
+def _say_blocked(facts: Facts, unwritten: Container[str], loss: tf.Operation) -> None:
     """Warns about variables that lead to the loss only by ops without a gradient."""
-    written = facts.ops.written_by(run)
-    unwritten = [
+    untrained = [
         one
         for one in tf.compat.v1.trainable_variables()
-        if one.op.name not in written
+        if one.op.name in unwritten
         and not one.dtype.is_integer  # No gradient reaches it in any program.
         and HELPER_VARIABLE not in one.name
         and not _is_restored(one)
@@ -223,10 +223,10 @@ def _say_blocked(facts: Facts, run: structure.Ops, loss: tf.Operation) -> None:
             else:
                 yield given.op
 
-    trained = structure.reached([loss] if unwritten else [], with_gradient)
+    trained = structure.reached([loss] if untrained else [], with_gradient)
     for op in blocking:
         behind = structure.reached([op], _by_value)
-        found = [one.op.name for one in unwritten if one.op in behind and one.op not in trained]
+        found = [one.op.name for one in untrained if one.op in behind and one.op not in trained]
         if found:
             _say_of(
                 op,
@@ -249,9 +249,9 @@ def _by_value(op: tf.Operation) -> list[tf.Operation]:
 
 
 def _unrun(
-    facts: Facts, run: structure.Ops, sets_first: bool
+    unwritten: Mapping[str, accesses.Variable], sets_first: bool
 ) -> Sequence[tuple[str, Sequence[tf.Operation]]]:
-    """Returns the variables that no op of `run` writes, each with its write ops.
+    """Returns the variables that no step writes, each with its write ops.
 
     With `sets_first`, plain assignments do not count: they may run before the first step.
     """
@@ -263,16 +263,16 @@ def _unrun(
     }
     initial = accesses.initial_writes()
     found = []
-    for variable in facts.ops.variables():
+    for name, variable in unwritten.items():
         writes = [
             op
             for op in variable.writes
             if op not in initial
-            and op.name != f"{variable.name}/Assign"
+            and op.name != f"{name}/Assign"
             and not (sets_first and op.type in accesses.PLAIN)
         ]
-        if variable.name in watched and writes and run.keys().isdisjoint(variable.writes):
-            found.append((variable.name, writes))
+        if name in watched and writes:
+            found.append((name, writes))
     if not found:
         return []
     given = _given(tf.compat.v1.get_default_graph())

@@ -3,7 +3,7 @@
 import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -42,6 +42,10 @@ FUNCTIONS = {
 """Op type -> (attributes that name the called functions, index of the first input they get)."""
 
 
+_NO_DIRECT_WRITES = _NEITHER | READS | _PASSING | FUNCTIONS.keys()
+"""Ops that write no resource variable, unless a function that they call does."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Variable:
     """A variable's readers and writers, in creation order. `writes` has ops that do both."""
@@ -57,8 +61,11 @@ class Variable:
         return not all(op.type.startswith(_DENSE) for op in self.writes)
 
 
-def variables_of(graph: tf.Graph) -> Iterator[Variable]:
-    """Yields the variables of a graph in graph order, with the ops that access them."""
+def variables_of(graph: tf.Graph, unwritten_by: Container[tf.Operation] = ()) -> Iterator[Variable]:
+    """Yields the variables of a graph in graph order, with the ops that access them.
+
+    It leaves out variables that an op of `unwritten_by` writes.
+    """
     users: dict[Any, list[tf.Operation]] = collections.defaultdict(list)
     names: dict[tf.Operation, str] = {}
     for op in graph.get_operations():
@@ -74,11 +81,18 @@ def variables_of(graph: tf.Graph) -> Iterator[Variable]:
     uses = functools.cache(_Uses)
     effects = functools.cache(functools.partial(_effects, uses, graph))
     for ops in users.values():
+        direct = (user for op in ops for user in op.outputs[0].consumers())
+        if ops[0].type not in VARIABLES and any(
+            user in unwritten_by and user.type not in _NO_DIRECT_WRITES for user in direct
+        ):
+            continue  # Most variables of a step are left out here, without a search.
         reads: set[tf.Operation] = set()
         writes: set[tf.Operation] = set()
         for op in ops:
             for access, kind in _accesses(op.outputs[0], uses, effects):
                 (writes if "w" in kind else reads).add(access)
+        if any(op in unwritten_by for op in writes):
+            continue
         yield Variable(
             names.get(ops[0], ops[0].name),
             ops[0].type in VARIABLES,
