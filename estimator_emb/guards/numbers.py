@@ -7,15 +7,14 @@ variables a step writes before that.
 
 import contextlib
 import threading
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from estimator_emb.checkpoints.restoring import saver
-from estimator_emb.compat.internals.graphs import READ_VARIABLES, VAR_HANDLES
-from estimator_emb.engine.ordering import reads_before_writes, structure
+from estimator_emb.engine.ordering import reads_before_writes, structure, variable_reads
 from estimator_emb.engine.tables.storage import StoredTable, saved_name
 from estimator_emb.guards.call import Call
 from estimator_emb.guards.events import Event, Facts, facts_of, on
@@ -36,8 +35,6 @@ _MAKES_NAN = frozenset(
     + ("Rsqrt", "Sqrt")
 )
 """Ops that make NaN or infinity of some finite numbers."""
-_SPARSE = ("ResourceScatter", "ResourceSparse")
-"""Start of the op types after which a plain read of a variable copies the variable."""
 
 _NOTE = "numbers"
 EACH_STEP = ("checks of inputs",)
@@ -175,7 +172,7 @@ class _Looks:
             self._found = bad
             return np.bool_(True)
 
-        reads = _reads(variables, self.call.config.session_config)
+        reads = variable_reads.in_place(variables, self.call.config.session_config)
         self.variables = tf.numpy_function(look, list(reads.values()), tf.bool)
         reads_before_writes.keep_between_steps(self.variables.op)
 
@@ -337,60 +334,6 @@ def _trained(tables: Iterable[StoredTable]) -> list[tf.Variable]:
         for one in tf.compat.v1.global_variables()
         if one.dtype.base_dtype.is_floating and (one.name in of_tables or follows(one))
     ]
-
-
-def _reads(variables: Iterable[tf.Variable], session_config: Any) -> dict[str, tf.Tensor]:
-    """Returns the value of each variable by its name, read in place, without a copy.
-
-    A session with a single device reads all resource variables by the same two ops. It prepares
-    these much sooner than two ops for each variable.
-    """
-    cpus = session_config.device_count.get("CPU", 1) if session_config else 1
-    single = cpus == 1 and {one.device_type for one in tf.config.list_physical_devices()} == {"CPU"}
-    together, reads = {}, {}
-    for one in variables:
-        if single and hasattr(one, "handle") and one.handle.op.type == "VarHandleOp":
-            together[one.name] = one
-        else:
-            reads[one.name] = _read(one)
-    return reads | _read_together(together) if together else reads
-
-
-def _read_together(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]:
-    def listed(**values: Any) -> Any:
-        return tf.compat.v1.AttrValue(list=tf.compat.v1.AttrValue.ListValue(**values))
-
-    graph, handles = tf.compat.v1.get_default_graph(), [one.handle for one in variables.values()]
-    count, dtypes = len(handles), [one.dtype.base_dtype for one in variables.values()]
-    types = listed(type=[one.as_datatype_enum for one in dtypes])
-    given = {"N": tf.compat.v1.AttrValue(i=count), "dtypes": types}
-    named = {
-        "containers": listed(s=[one.op.get_attr("container") for one in handles]),
-        "shared_names": listed(s=[one.op.get_attr("shared_name") for one in handles]),
-        "shapes": listed(shape=[tf.TensorShape(None).as_proto()] * count),
-    }
-    resources = [tf.resource] * count
-    held = graph.create_op(VAR_HANDLES, [], resources, attrs=given | named, name="held").outputs
-    sparse = [copy for copy, one in zip(held, handles, strict=True) if _is_sparse(one)]
-    with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=one) for one in sparse]):
-        read = graph.create_op(READ_VARIABLES, held, dtypes, attrs=given, name="read")
-    return dict(zip(variables, read.outputs, strict=True))
-
-
-def _is_sparse(handle: tf.Tensor) -> bool:
-    """Returns whether ops of the graph update single rows of a resource variable."""
-    return any(op.type.startswith(_SPARSE) for op in handle.consumers())
-
-
-def _read(variable: tf.Variable) -> tf.Tensor:
-    if not hasattr(variable, "handle") or not _is_sparse(variable.handle):
-        return variable.graph.as_graph_element(variable)
-    with tf.device(None), tf.device(variable.device):
-        keeps = tf.raw_ops.DisableCopyOnRead(resource=variable.handle)
-        read: tf.Tensor = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
-        read.op._add_control_input(keeps)
-    reads_before_writes.keep_between_steps(read.op)
-    return read
 
 
 def lines_of_weights(
