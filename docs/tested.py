@@ -4,11 +4,12 @@ The versions come from docs/constraints, which `.ci/run --all` writes.
 """
 
 import pathlib
+import re
 from collections.abc import Iterator
 
 PAGE = pathlib.Path(__file__).with_suffix(".md")
 BEGIN = "<!-- docs/tested.py writes the rest of this page. -->\n"
-PACKAGES = ("tensorflow", "tf_keras", "keras", "numpy", "protobuf", "jax")
+PACKAGES = ("tensorflow", "tf_keras", "keras", "numpy", "protobuf", "pandas", "jax")
 
 
 def _row(file: pathlib.Path) -> list[str]:
@@ -19,10 +20,16 @@ def _row(file: pathlib.Path) -> list[str]:
     return [link, python, *(versions.get(name, "") for name in PACKAGES)]
 
 
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
 def _lines() -> Iterator[str]:
-    files = sorted(PAGE.parent.glob("constraints/*.txt"))
+    rows = [_row(file) for file in sorted(PAGE.parent.glob("constraints/*.txt"))]
     head = ["constraints", "Python", *PACKAGES]
-    for row in (head, ["---"] * len(head), *map(_row, files)):
+    _, *versions = zip(*rows, strict=True)
+    newest = ["the newest", *(max(column, key=_numbers) for column in versions)]
+    for row in (head, ["---"] * len(head), *rows, newest):
         yield f"| {' | '.join(row)} |\n"
 
 

@@ -16,6 +16,8 @@ from estimator_emb.catalog import installing
 
 _SUPPORTED = ">=2.15.1"
 _NEWEST_TRIED = (2, 22)
+ENDS_WITH_2_23 = ("Python 3.10: its last nightly build is 2.22.0.dev20260302",)
+"""What is known to end with the next TensorFlow. `.ci/run nightly` prints it."""
 
 
 def tensorflow() -> ModuleType:

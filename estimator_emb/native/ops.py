@@ -136,8 +136,10 @@ def tensorflow_identity(folder: pathlib.Path) -> str:
     single record, the folder and the version stand for their content.
     """
     ours = ("tensorflow/include/", "tensorflow/libtensorflow_framework.")
+    records = [*folder.parent.glob("*tensorflow*.dist-info/RECORD")]
+    records += folder.parent.glob("tf_nightly*.dist-info/RECORD")
     found = []
-    for record in folder.parent.glob("*tensorflow*.dist-info/RECORD"):
+    for record in records:
         files = [line for line in record.read_text().splitlines() if line.startswith(ours)]
         if files:
             found.append(hashlib.sha256("\n".join(sorted(files)).encode()).hexdigest())

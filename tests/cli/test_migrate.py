@@ -148,11 +148,9 @@ PYTHON_2 = ". If it is Python 2, 2to3 and futurize convert it."
 BAD = {
     "print 'x'\n": "bad.py:1: this is not Python 3: Missing parentheses in call to 'print'. Did "
     f"you mean print(...)?: print 'x'{PYTHON_2}",
-    "import tensorflow\ntry:\n  f()\nexcept ValueError, e:\n  pass\n": "bad.py:4: this is not "
-    "Python 3: multiple exception types must be parenthesized: except ValueError, e:"
-    f"{PYTHON_2}",
-    "raise ValueError, 'x'\n": "bad.py:1: this is not Python 3: invalid syntax: raise ValueError, "
-    f"'x'{PYTHON_2}",
+    # Python 3.14 accepts "except ValueError, e:".
+    "import tensorflow\nraise ValueError, 'x'\n": "bad.py:2: this is not Python 3: invalid syntax: "
+    f"raise ValueError, 'x'{PYTHON_2}",
     "x = 1\ndef f(:\n": f"bad.py:2: this is not Python 3: invalid syntax: def f(:{PYTHON_2}",
     "\0": "bad.py: this is not Python: it has null bytes.",
     "# coding: nonsense\n": "bad.py: this is not Python: unknown encoding",

@@ -4,6 +4,7 @@ import os
 import platform
 import signal
 import textwrap
+from importlib import metadata
 
 import numpy as np
 import processes
@@ -154,8 +155,9 @@ def test_version_lists_packages_and_machine(capsys, monkeypatch):
     own, packages, machine, kernels = capsys.readouterr().out.splitlines()
     assert own == f"estimator-emb {ee.__version__}"
     versions = dict(one.split(" ", 1) for one in packages.split(", "))
-    assert list(versions) == ["tensorflow", "tf-keras", "tensorflow-estimator", "numpy", "protobuf"]
-    assert version.Version(versions["tensorflow"]) == version.Version(tf.__version__)
+    name = metadata.packages_distributions()["tensorflow"][0]  # Or tf_nightly.
+    assert list(versions) == [name, "tf-keras", "tensorflow-estimator", "numpy", "protobuf"]
+    assert version.Version(versions[name]) == version.Version(tf.__version__)
     assert versions["numpy"] == np.__version__
     assert machine.startswith(f"Python {platform.python_version()}, Linux-")
     assert machine.endswith(f", {os.cpu_count()} cores")

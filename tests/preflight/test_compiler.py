@@ -1,6 +1,7 @@
 """Lowering a step with TensorFlow alone, and compiling it if libtpu is installed."""
 
 import json
+import os
 import resource
 import sys
 
@@ -240,9 +241,10 @@ def test_a_wrong_interpreter_is_refused():
 
 def test_another_interpreter_is_asked_for_the_extra(monkeypatch):
     monkeypatch.setattr(compiler, "REQUIRED", ("json", "no_such_jax"))
+    outside = os.path.realpath(sys.executable)
     monkeypatch.setattr(compiler.sys, "executable", "/another/python")
-    _, missing = compiler.interpreter(sys.base_prefix + "/bin/python3")
-    assert missing.startswith(f"no_such_jax not installed in {sys.base_prefix}/bin/python3: pip ")
+    _, missing = compiler.interpreter(outside)
+    assert missing.startswith(f"no_such_jax not installed in {outside}: pip ")
 
 
 TARGETS = {
