@@ -213,8 +213,8 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         self._session = session
         self._is_loaded, self._is_held = False, True
 
-    def _read(self, table: str, number: int) -> np.ndarray:
-        values: np.ndarray = self._session.run(self._reads[table, number])
+    def _read(self, tables: Sequence[str], number: int) -> Sequence[np.ndarray]:
+        values: list[np.ndarray] = self._session.run([self._reads[one, number] for one in tables])
         return values
 
     def before_run(self, run_context: Any) -> None:
@@ -252,9 +252,13 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         if self._is_held and not self._step.tables_are_ahead:
             return
 
-        def write(table: str, number: int, values: np.ndarray) -> None:
-            placeholder, assign = self._writes[table, number]
-            session.run(assign, {placeholder: values})
+        def write(number: int, rows: Iterator[tuple[str, np.ndarray]]) -> None:
+            fed, assigns = {}, []
+            for table, values in rows:
+                placeholder, assign = self._writes[table, number]
+                fed[placeholder] = values
+                assigns.append(assign)
+            session.run(assigns, fed)
 
         self._host.before_fetch()
         self._step.fetch_tables(write)
