@@ -9,6 +9,7 @@ import emulated_program
 import harness
 import pytest
 import tensorflow as tf
+from absl import flags
 from emulated_program import batches
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.tpu.ops import tpu_ops
@@ -108,6 +109,36 @@ def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_
     assert harness.refusal(ValueError, made, tmp_path) == f"TPUConfig: device='pjrt' {words}"
 
 
+@pytest.mark.parametrize(
+    ("tpu", "variables", "words"),
+    [
+        ({"device": "pjrt", "tables": "device"}, {}, ["TPUConfig(device='pjrt')", "(tables="]),
+        ({"device": "emulate"}, {}, ["TPUConfig(device='emulate')"]),
+        ({}, {"DEVICE": "pjrt", "TABLES": "device"}, ["ESTIMATOR_EMB_DEVICE=pjrt", "TABLES="]),
+        # These are defaults: of TPUConfig, of `estimator-emb run`, and of a flag.
+        ({"device": "tpu", "tables": "host"}, {}, []),
+        ({}, {"DEVICE": "emulate", "TABLES": "host"}, []),
+        ({"device": "of a flag"}, {}, []),
+    ],
+)
+def test_says_that_devices_have_no_effect_without_use_tpu(
+    tpu, variables, words, tmp_path, monkeypatch, caplog
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
+    if tpu.get("device") == "of a flag":
+        monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
+        flags.DEFINE_string("hardware", "pjrt", "", flag_values=flags.FLAGS)
+        tpu = {"device": flags.FLAGS["hardware"].value}
+    caplog.set_level("INFO", logger="estimator_emb")
+    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(**tpu))
+    for _ in range(2):
+        ee.TPUEstimator(lambda features: None, config=config, use_tpu=False)
+    said = [line for line in caplog.messages if "no effect, as use_tpu=False" in line]
+    assert len(said) == bool(words)
+    assert all(word in said[0] for word in words)
+
+
 CANNOT = "model_fn's step cannot run on PJRT devices: "
 HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
 
@@ -160,7 +191,7 @@ def shuffled(loss):
             outside,
             f"{CANNOT}Detected unsupported operations when trying to compile graph "
             "__inference_<lambda>_N[] on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel for "
-            "XLA_CPU_JIT devices compatible with node PyFunc)PyFunc.",
+            "XLA_CPU_JIT devices compatible with node PyFunc).",
             "The op 'PyFunc' was made by ",
             HOST_ONLY,
         ),
