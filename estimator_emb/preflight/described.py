@@ -46,6 +46,9 @@ def _metadata(replicas: int, each: int | None) -> tf.tpu.experimental.TPUSystemM
 class DescribedDevices(PjrtDevices):
     """PJRT devices that are only described, so that a machine without them can check a program."""
 
+    def prepare_session(self, config: tf.compat.v1.ConfigProto) -> None:
+        """Leaves the configuration as it is, because no session opens."""
+
     def shape(self, tpu_config: Any, has_tables: bool) -> slices.Slice:
         check_config(tpu_config)
         return shape_of(options.asked_shards() or tpu_config.num_shards or slices.CORES_PER_HOST)

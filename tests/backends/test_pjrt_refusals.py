@@ -3,6 +3,7 @@
 import importlib.util
 import pathlib
 import re
+import types
 from importlib.metadata import version
 
 import emulated_program
@@ -16,8 +17,9 @@ from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.backends.pjrt import backend
+from estimator_emb.backends.pjrt import backend, tables_on_devices
 from estimator_emb.backends.xla import core_step
+from estimator_emb.engine.alone import ALONE
 
 v1 = tf.compat.v1
 TESTS = pathlib.Path(__file__).parents[1]
@@ -339,3 +341,49 @@ def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path):
         "'past_words_shared_embedding/part_0' on the host: choose tables='host'."
     )
     assert "test_pjrt_refusals.py" in where[0]
+
+
+def test_tables_larger_than_a_device_are_refused_before_compilation():
+    from estimator_emb.backends.xla import device_tables
+
+    def table(name, rows):
+        return device_tables.DeviceTable(name, rows, 16, None, "adagrad", (0.1,))
+
+    def check(limit):
+        stats = {} if limit is None else {"bytes_limit": limit}
+        own = [types.SimpleNamespace(memory_stats=lambda: stats)]
+        stacks = device_tables.stacks_of([table("words", 1000), table("days", 7)], 2, packs=False)
+        tables_on_devices.check_memory(stacks, own, 2)
+
+    needed = (500 + 4) * 16 * 4 * 2  # Half of the rows, float32, with a slot.
+    for limit in (None, needed):
+        check(limit)
+    words = harness.refusal(MemoryError, check, needed - 1)
+    assert "tables='device' needs 0.1 MB of each of 2 devices for tables and slots" in words
+    assert "'words': 1,000 rows of 16. Take more devices or hosts" in words
+    assert "parameter servers" not in words
+
+
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+@pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])
+def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
+    """No GPU is here, so jax's devices and TensorFlow's list are replaced."""
+    devices = [types.SimpleNamespace(platform=platform)]
+    monkeypatch.setattr(backend, "chosen", lambda tpu_config: (devices, ALONE))
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])
+    caplog.set_level("INFO", logger="estimator_emb")
+    given = own and v1.ConfigProto(device_count=own)
+    config = ee.RunConfig(
+        model_dir=str(tmp_path),
+        session_config=given,
+        tpu_config=ee.TPUConfig(iterations_per_loop=1, device="pjrt"),
+    )
+    arguments = {"config": config, "use_tpu": True, "train_batch_size": 8}
+    made = ee.TPUEstimator(lambda features: None, **arguments)
+    hidden = platform == "gpu" and own != {"GPU": 1}
+    expected = {**(own or {}), **({"GPU": 0} if hidden else {})}
+    assert dict(made.config.session_config.device_count) == expected
+    assert given is None or dict(given.device_count) == own
+    assert made.config.session_config.allow_soft_placement == (own is None)  # Stock's default.
+    said = [line for line in caplog.messages if "TensorFlow's sessions use none" in line]
+    assert len(said) == hidden

@@ -50,6 +50,14 @@ class PjrtDevices:
             )
         return shape_of(len(self._devices), self.host.count)
 
+    def prepare_session(self, config: tf.compat.v1.ConfigProto) -> None:
+        """Hides GPUs from TensorFlow's sessions if jax computes on them."""
+        # Otherwise TensorFlow would reserve the memory that jax needs.
+        if self._devices[0].platform == "gpu" and "GPU" not in config.device_count:
+            config.device_count["GPU"] = 0
+            if tf.config.list_physical_devices("GPU"):
+                console.say_once("jax has the GPUs, and TensorFlow's sessions use none of them.")
+
     def says(self, cores: int, hosts: int) -> str:
         return f"The model runs on {described(self._devices, hosts)}."
 
@@ -113,8 +121,8 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
     if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:
         oldest = ".".join(map(str, _OLDEST))
         raise ValueError(
-            f"TPUConfig: {_ASKED} needs TensorFlow {oldest} or newer, as jax does not go with older "
-            f"ones; this is {tf.__version__}."
+            f"TPUConfig: {_ASKED} needs TensorFlow {oldest} or newer, as jax does not go with "
+            f"older ones; this is {tf.__version__}."
         )
     if importlib.util.find_spec("jax") is None:
         raise ValueError(

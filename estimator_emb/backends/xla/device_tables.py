@@ -59,6 +59,11 @@ class DeviceTable:
     all_rows: bool = False
     accumulates: bool = True
 
+    @property
+    def size(self) -> int:
+        """The number of weights and slots."""
+        return self.rows * self.dimension * (1 + len(self.initial))
+
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFeature:
@@ -101,6 +106,11 @@ class Stack:
             )
         self.packed = rows // self.pack
         self.first_packed = np.array([self.base[one.name] for one in tables], np.int32) // self.pack
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the arrays on each device."""
+        return 4 * self.packed * self.lanes * len(self.fills)
 
     def shard(self, device: int, values: Mapping[str, np.ndarray], fill: float) -> np.ndarray:
         """Returns a device's part of the array, from whole tables [rows, dimension] in id order."""
