@@ -310,11 +310,12 @@ class _PartOfHost:
 
     def _keep(self, number: int, rows: Iterator[tuple[str, np.ndarray]]) -> None:
         for name, values in rows:
-            table = self._tables[name]
-            variable = table.all_variables[number]
-            lines = numbers.lines_of_weights([table], [variable], lambda one, own=values: own)
-            self._lines += lines
             self._values[name, number] = values
+            self._lines += self._bad_lines(self._tables[name], number, values)
+
+    def _bad_lines(self, table: Any, number: int, values: np.ndarray) -> Iterator[str]:
+        variable = table.all_variables[number]
+        return numbers.lines_of_weights([table], [variable], lambda one: values)
 
     def _write(self, path: bytes) -> None:
         names, slices, values = [], [], []
