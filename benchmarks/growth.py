@@ -46,7 +46,7 @@ SWEEPS = {
     "batch": [{"batch": batch} for batch in (1024, 4096, 16384, 65536)],
     "tables": [{"tables": tables} for tables in (1, 10, 100)],
     "tables, on a device": [
-        {"tables": tables, "batch": 64, "cores": 1, "place": "device"}
+        {"tables": tables, "vocabulary": 1000, "batch": 64, "cores": 1, "place": "device"}
         for tables in (1, 26, 100, 300)
     ],
     "cores": [{"cores": cores, "batch": 1024 * cores} for cores in (1, 2, 4, 8)],
@@ -194,7 +194,7 @@ def main() -> None:
                 f"{figures['start']:8.2f}",
                 end="",
             )
-            if "vocabulary" in change:
+            if "vocabulary" in change and "tables" not in change:
                 size = point["vocabulary"] * DIMENSION * 4 * 2 / 1e6
                 empty = measured({**point, "vocabulary": 1000})["peak"]
                 print(f" {size:8.1f} {figures['peak'] - empty:8.1f}", end="")
