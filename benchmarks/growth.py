@@ -18,6 +18,8 @@ devices that are all this CPU, a proxy for GPUs and TPUs.
   x first      cpu ms divided by cpu ms of the sweep's first line
   x work       like x first, for ids of a batch, or for distinct rows if they grow more
   MB           the tables and their slots
+  start s      user and system time of the process from input to the end of the first step. XLA's
+               compilation is part of it, unless its result is in the cache
   peak MB      peak resident memory, less the peak of a run with tables of 1000 rows
 
 A line says so if it costs more than its work. A vocabulary that outgrows the caches may do so.
@@ -43,6 +45,10 @@ SWEEPS = {
     "ids": [{"ids": ids} for ids in (1, 5, 20, 80)],
     "batch": [{"batch": batch} for batch in (1024, 4096, 16384, 65536)],
     "tables": [{"tables": tables} for tables in (1, 10, 100)],
+    "tables, on a device": [
+        {"tables": tables, "vocabulary": 1000, "batch": 64, "cores": 1, "place": "device"}
+        for tables in (1, 26, 100, 300)
+    ],
     "cores": [{"cores": cores, "batch": 1024 * cores} for cores in (1, 2, 4, 8)],
     "vocabulary, tables on a device": [
         {"vocabulary": v, "cores": 1, "place": "device"}
@@ -96,6 +102,7 @@ def measure(
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     rounds: list[tuple[float, float]] = []
+    begun = resource.getrusage(resource.RUSAGE_SELF)
 
     class Clock(tf.compat.v1.train.SessionRunHook):
         def begin(self):
@@ -136,7 +143,9 @@ def measure(
     distinct = sum(
         np.mean([len(np.unique(batch_ids)) for batch_ids in table_ids]) for table_ids in drawn
     )
-    return {"ms": float(wall), "cpu ms": float(cpu), "peak": peak, "distinct": float(distinct)}
+    start = rounds[0][1] - begun.ru_utime - begun.ru_stime
+    found = {"ms": wall, "cpu ms": cpu, "peak": peak, "distinct": distinct, "start": start}
+    return {name: float(value) for name, value in found.items()}
 
 
 def main() -> None:
@@ -165,7 +174,7 @@ def main() -> None:
             continue
         print(
             f"{sweep}:\n   vocabulary tables  batch ids cores distinct       ms  cpu ms "
-            " x first   x work       MB  peak MB",
+            " x first   x work  start s       MB  peak MB",
             flush=True,
         )
         first = None
@@ -181,10 +190,11 @@ def main() -> None:
             print(
                 f"{point['vocabulary']:13d} {point['tables']:6d} {point['batch']:6d} "
                 f"{point['ids']:3d} {point['cores']:5d} {figures['distinct']:8.0f} "
-                f"{figures['ms']:8.2f} {figures['cpu ms']:7.2f} {slower:8.2f} {work:8.2f}",
+                f"{figures['ms']:8.2f} {figures['cpu ms']:7.2f} {slower:8.2f} {work:8.2f} "
+                f"{figures['start']:8.2f}",
                 end="",
             )
-            if "vocabulary" in change:
+            if "vocabulary" in change and "tables" not in change:
                 size = point["vocabulary"] * DIMENSION * 4 * 2 / 1e6
                 empty = measured({**point, "vocabulary": 1000})["peak"]
                 print(f" {size:8.1f} {figures['peak'] - empty:8.1f}", end="")

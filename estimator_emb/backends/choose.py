@@ -22,6 +22,7 @@ BACKENDS: Mapping[str, Callable[[EstimatorRequest], Backend]] = {
 def choose(request: EstimatorRequest) -> Backend:
     """Returns the backend for a request. Raises ValueError if the backend cannot run it."""
     if not request.use_tpu:
+        options.say_unused(request.config)
         return LocalBackend(request)
     options.check_tables(request.config)
     return BACKENDS[options.asked(request.config)](request)

@@ -137,8 +137,11 @@ def main(options: argparse.Namespace) -> int:
 def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]:
     """Makes the first call that trains, evaluates or predicts run `check`, then end the program."""
     from estimator_emb import TPUEstimator, preflight
+    from estimator_emb.backends import choose
+    from estimator_emb.backends.emulated.backend import EmulatedTPU
     from estimator_emb.compat.internals.estimators import Estimator, TrainingExecutor
     from estimator_emb.compat.internals.patches import Changes
+    from estimator_emb.preflight import described
 
     def leave(*steps: tuple[Any, Any, str, bool]) -> None:
         try:
@@ -165,7 +168,11 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
             (self._estimator, evaluation.input_fn, "eval", evaluation.steps is not None),
         )
 
+    def on_devices(request: Any) -> Any:
+        return EmulatedTPU(request, described.DescribedDevices(request))
+
     with Changes() as changes:
+        changes.set_attribute(choose, "BACKENDS", {**choose.BACKENDS, "pjrt": on_devices})
         for method, mode in {"train": "train", "evaluate": "eval", "predict": "infer"}.items():
             intercept = intercepting(method, mode)
             for owner in (Estimator, TPUEstimator):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-Read = Callable[[str, int], np.ndarray]
-"""Returns an array of a table: its weights if the number is 0, else a slot."""
+Read = Callable[[Sequence[str], int], Sequence[np.ndarray]]
+"""Returns an array of each named table: its weights if the number is 0, else a slot."""
 
 
 class Alone:

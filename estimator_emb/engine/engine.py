@@ -277,7 +277,10 @@ class PendingLookup:
         step, used, place = self.step, self._used(returned), self.step.place
         tables = [table for table in step.tables if any(f.key in used for f in table.features)]
         if place.in_this_process and place.host.count == 1:
-            sizes.check_fits(tables, step.training)
+            servers = "divide them over parameter servers on several machines"
+            servers += ", with use_tpu=False" if place.on_tpu else ""
+            divide = "train on several hosts" if place.in_step else servers
+            sizes.check_fits(tables, step.training, divide)
         with placement.on_cpu():
             created = creation.create(tables, step.training, place.on_tpu, place.shards, place.host)
         self.live = LiveTables(self, created)

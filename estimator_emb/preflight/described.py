@@ -9,10 +9,12 @@ import copy
 import logging
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import tensorflow as tf
 
 from estimator_emb.backends.emulated import topology
+from estimator_emb.backends.pjrt.backend import PjrtDevices, check_config, shape_of
 from estimator_emb.catalog import slices
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.estimator import TPUEstimator
@@ -39,6 +41,17 @@ def _metadata(replicas: int, each: int | None) -> tf.tpu.experimental.TPUSystemM
         for host in range(shape.hosts)
     )
     return topology.metadata(shape, topology.emulated(shape) if each else None, devices)
+
+
+class DescribedDevices(PjrtDevices):
+    """PJRT devices that are only described, so that a machine without them can check a program."""
+
+    def prepare_session(self, config: tf.compat.v1.ConfigProto) -> None:
+        """Leaves the configuration as it is, because no session opens."""
+
+    def shape(self, tpu_config: Any, has_tables: bool) -> slices.Slice:
+        check_config(tpu_config)
+        return shape_of(options.asked_shards() or tpu_config.num_shards or slices.CORES_PER_HOST)
 
 
 def findings(

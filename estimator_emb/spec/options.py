@@ -4,6 +4,8 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from absl import flags
+
 from estimator_emb.catalog import environment, slices
 from estimator_emb.catalog.environment import EnvironmentVariable
 from estimator_emb.catalog.generations import GENERATIONS
@@ -12,7 +14,7 @@ from estimator_emb.compat.internals.tpu_estimator import (
     StockRunConfig,
     StockTPUConfig,
 )
-from estimator_emb.reporting import suggestions
+from estimator_emb.reporting import console, suggestions
 from estimator_emb.reporting.program_calls import method_of_program
 
 SUMMARY_STEPS_APART = 100
@@ -200,6 +202,25 @@ def check_tables(config: Any) -> None:
             f"TPUConfig: tables='device' needs device='pjrt'; the device is {device!r}. Choose "
             f"tables='host', or leave {environment.TABLES} out of the environment."
         )
+
+
+def say_unused(config: Any) -> None:
+    """Logs the choices of devices that have no effect, for a program with `use_tpu=False`.
+
+    Defaults of flags do not count. `estimator-emb run` always sets a device in the environment,
+    'emulate' by default.
+    """
+    unused = []
+    for name, variable in (("device", environment.DEVICE), ("tables", environment.TABLES)):
+        chosen, in_environment = _tpu_option(config, name), variable.value()
+        if variable.today(chosen) in ("emulate", "pjrt", "device"):
+            of_program = (flags.FLAGS[name] for name in flags.FLAGS)
+            if not any(one.using_default_value and one.value == chosen for one in of_program):
+                unused.append(f"TPUConfig({name}={chosen!r})")
+        elif chosen is None and in_environment in ("pjrt", "device"):
+            unused.append(f"{variable}={in_environment}")
+    if unused:
+        console.say_once(f"{' and '.join(unused)}: no effect, as use_tpu=False.")
 
 
 def asked_shards() -> int | None:

@@ -3,20 +3,23 @@
 import importlib.util
 import pathlib
 import re
+import types
 from importlib.metadata import version
 
 import emulated_program
 import harness
 import pytest
 import tensorflow as tf
+from absl import flags
 from emulated_program import batches
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.backends.pjrt import backend
+from estimator_emb.backends.pjrt import backend, tables_on_devices
 from estimator_emb.backends.xla import core_step
+from estimator_emb.engine.alone import ALONE
 
 v1 = tf.compat.v1
 TESTS = pathlib.Path(__file__).parents[1]
@@ -108,6 +111,36 @@ def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_
     assert harness.refusal(ValueError, made, tmp_path) == f"TPUConfig: device='pjrt' {words}"
 
 
+@pytest.mark.parametrize(
+    ("tpu", "variables", "words"),
+    [
+        ({"device": "pjrt", "tables": "device"}, {}, ["TPUConfig(device='pjrt')", "(tables="]),
+        ({"device": "emulate"}, {}, ["TPUConfig(device='emulate')"]),
+        ({}, {"DEVICE": "pjrt", "TABLES": "device"}, ["ESTIMATOR_EMB_DEVICE=pjrt", "TABLES="]),
+        # These are defaults: of TPUConfig, of `estimator-emb run`, and of a flag.
+        ({"device": "tpu", "tables": "host"}, {}, []),
+        ({}, {"DEVICE": "emulate", "TABLES": "host"}, []),
+        ({"device": "of a flag"}, {}, []),
+    ],
+)
+def test_says_that_devices_have_no_effect_without_use_tpu(
+    tpu, variables, words, tmp_path, monkeypatch, caplog
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
+    if tpu.get("device") == "of a flag":
+        monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
+        flags.DEFINE_string("hardware", "pjrt", "", flag_values=flags.FLAGS)
+        tpu = {"device": flags.FLAGS["hardware"].value}
+    caplog.set_level("INFO", logger="estimator_emb")
+    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(**tpu))
+    for _ in range(2):
+        ee.TPUEstimator(lambda features: None, config=config, use_tpu=False)
+    said = [line for line in caplog.messages if "no effect, as use_tpu=False" in line]
+    assert len(said) == bool(words)
+    assert all(word in said[0] for word in words)
+
+
 CANNOT = "model_fn's step cannot run on PJRT devices: "
 HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
 
@@ -160,7 +193,7 @@ def shuffled(loss):
             outside,
             f"{CANNOT}Detected unsupported operations when trying to compile graph "
             "__inference_<lambda>_N[] on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel for "
-            "XLA_CPU_JIT devices compatible with node PyFunc)PyFunc.",
+            "XLA_CPU_JIT devices compatible with node PyFunc).",
             "The op 'PyFunc' was made by ",
             HOST_ONLY,
         ),
@@ -308,3 +341,49 @@ def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path):
         "'past_words_shared_embedding/part_0' on the host: choose tables='host'."
     )
     assert "test_pjrt_refusals.py" in where[0]
+
+
+def test_tables_larger_than_a_device_are_refused_before_compilation():
+    from estimator_emb.backends.xla import device_tables
+
+    def table(name, rows):
+        return device_tables.DeviceTable(name, rows, 16, None, "adagrad", (0.1,))
+
+    def check(limit):
+        stats = {} if limit is None else {"bytes_limit": limit}
+        own = [types.SimpleNamespace(memory_stats=lambda: stats)]
+        stacks = device_tables.stacks_of([table("words", 1000), table("days", 7)], 2, packs=False)
+        tables_on_devices.check_memory(stacks, own, 2)
+
+    needed = (500 + 4) * 16 * 4 * 2  # Half of the rows, float32, with a slot.
+    for limit in (None, needed):
+        check(limit)
+    words = harness.refusal(MemoryError, check, needed - 1)
+    assert "tables='device' needs 0.1 MB of each of 2 devices for tables and slots" in words
+    assert "'words': 1,000 rows of 16. Take more devices or hosts" in words
+    assert "parameter servers" not in words
+
+
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+@pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])
+def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
+    """No GPU is here, so jax's devices and TensorFlow's list are replaced."""
+    devices = [types.SimpleNamespace(platform=platform)]
+    monkeypatch.setattr(backend, "chosen", lambda tpu_config: (devices, ALONE))
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])
+    caplog.set_level("INFO", logger="estimator_emb")
+    given = own and v1.ConfigProto(device_count=own)
+    config = ee.RunConfig(
+        model_dir=str(tmp_path),
+        session_config=given,
+        tpu_config=ee.TPUConfig(iterations_per_loop=1, device="pjrt"),
+    )
+    arguments = {"config": config, "use_tpu": True, "train_batch_size": 8}
+    made = ee.TPUEstimator(lambda features: None, **arguments)
+    hidden = platform == "gpu" and own != {"GPU": 1}
+    expected = {**(own or {}), **({"GPU": 0} if hidden else {})}
+    assert dict(made.config.session_config.device_count) == expected
+    assert given is None or dict(given.device_count) == own
+    assert made.config.session_config.allow_soft_placement == (own is None)  # Stock's default.
+    said = [line for line in caplog.messages if "TensorFlow's sessions use none" in line]
+    assert len(said) == hidden

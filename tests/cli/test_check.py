@@ -112,6 +112,22 @@ def test_findings_name_the_line_of_the_script(run, tmp_path):
     ) in out
 
 
+@pytest.mark.parametrize("tables", ["host", "device"])
+def test_describes_pjrt_devices_that_this_machine_lacks(run, tables):
+    made = f"tpu_config = ee.TPUConfig(num_shards=16, device='pjrt', tables='{tables}')"
+    status, out, _ = run(made=made)
+    assert (status, out.splitlines()[0].split(": ")[0]) == (
+        0,
+        "The train step of one core, one of 16",
+    ), out
+
+
+def test_reports_what_no_pjrt_devices_support(run):
+    status, out, _ = run(made="tpu_config = ee.TPUConfig(num_cores_per_replica=2, device='pjrt')")
+    assert status == 1
+    assert "num_cores_per_replica must be None" in out
+
+
 @pytest.mark.parametrize(
     "do, mode",
     [

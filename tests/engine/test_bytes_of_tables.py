@@ -23,17 +23,21 @@ both = harness.input_fn_of([({"large": IDS, "small": IDS}, GRADIENTS)])
 REFUSAL = (
     "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory. The "
     "largest is 'large': 250,000 rows of 10, 30.0 MB with slots. Make tables smaller, choose an "
-    "optimizer with fewer slots, divide them over parameter servers on several machines, or use a "
-    "machine with more memory."
+    "optimizer with fewer slots, {divide}, or use a machine with more memory."
 )
 
 
-@pytest.mark.parametrize("device", [None, "host"])
-def test_tables_larger_than_memory_are_refused(device, tmp_path, monkeypatch, caplog):
+SERVERS = "divide them over parameter servers on several machines"
+
+
+@pytest.mark.parametrize(
+    ("device", "divide"), [(None, SERVERS), ("host", f"{SERVERS}, with use_tpu=False")]
+)
+def test_tables_larger_than_memory_are_refused(device, divide, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, logger="estimator_emb")
     monkeypatch.setattr(sizes, "machine_memory", lambda: 25_000_000)
     train = estimator(tmp_path, device).train
-    assert harness.refusal(MemoryError, train, both, max_steps=2) == REFUSAL
+    assert harness.refusal(MemoryError, train, both, max_steps=2) == REFUSAL.format(divide=divide)
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
 

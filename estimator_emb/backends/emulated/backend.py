@@ -61,6 +61,7 @@ class EmulatedTPU(Backend):
         estimator._ctx = EmulatedContext(
             shape=self._shape, config=estimator.config, host=self.host, **of_request
         )
+        self._executor.prepare_session(estimator._session_config)
 
     def input_fn(self, input_fn: Function, graph: WatchedGraph, context: Any) -> Function:
         # With pipelined lookups, each core's input is a batch behind.

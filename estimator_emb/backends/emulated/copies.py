@@ -71,6 +71,9 @@ class Executor(Protocol):
     def shape(self, tpu_config: Any, has_tables: bool) -> Slice:
         """Returns the shape of the TPU that a `TPUConfig` requests."""
 
+    def prepare_session(self, config: tf.compat.v1.ConfigProto) -> None:
+        """Changes the configuration of the sessions, after `shape`."""
+
     def says(self, cores: int, hosts: int) -> str:
         """Returns a line for the log that describes the cores."""
 
@@ -95,6 +98,9 @@ class CoreCopies:
                 "replica one core."
             )
         return shape
+
+    def prepare_session(self, config: tf.compat.v1.ConfigProto) -> None:
+        """Leaves the configuration as it is."""
 
     def says(self, cores: int, hosts: int) -> str:
         over = f" on {hosts} hosts" if hosts > 1 else ""

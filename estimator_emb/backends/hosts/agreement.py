@@ -308,21 +308,28 @@ class _PartOfHost:
         else:
             self._values = {}
 
-    def _keep(self, table: str, number: int, values: np.ndarray) -> None:
-        variable = self._tables[table].all_variables[number]
-        tables = [self._tables[table]]
-        self._lines += numbers.lines_of_weights(tables, [variable], lambda one: values)
-        self._values[table, number] = values
+    def _keep(self, number: int, rows: Iterator[tuple[str, np.ndarray]]) -> None:
+        for name, values in rows:
+            self._values[name, number] = values
+            self._lines += self._bad_lines(self._tables[name], number, values)
+
+    def _bad_lines(self, table: Any, number: int, values: np.ndarray) -> Iterator[str]:
+        variable = table.all_variables[number]
+        return numbers.lines_of_weights([table], [variable], lambda one: values)
 
     def _write(self, path: bytes) -> None:
         names, slices, values = [], [], []
-        for table in self._tables.values():
-            for number, variable in enumerate(table.all_variables):
-                part = variable._get_save_slice_info()
+        most = max(len(table.all_variables) for table in self._tables.values())
+        for number in range(most):
+            tables = [one for one in self._tables.values() if number < len(one.all_variables)]
+            held = [self._values.get((table.name, number)) for table in tables]
+            if held[0] is None:  # Nothing has trained.
+                held = list(self._initial([table.name for table in tables], number))
+            values += held
+            for table in tables:
+                part = table.all_variables[number]._get_save_slice_info()
                 names.append(part.full_name)
                 slices.append(part.spec)
-                held = self._values.get((table.name, number))
-                values.append(self._initial(table.name, number) if held is None else held)
         with eager_mode():
             tf.raw_ops.SaveV2(
                 prefix=path, tensor_names=names, shape_and_slices=slices, tensors=values

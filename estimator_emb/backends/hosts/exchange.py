@@ -13,8 +13,6 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from estimator_emb.engine.alone import Read
-
 _TURN_BYTES = 4 << 20
 
 
@@ -40,11 +38,16 @@ class Exchange:
             jax.shard_map(swap, mesh=mesh, in_specs=by_core, out_specs=by_core, check_vma=False)
         )
 
-    def divided(self, stack: Any, read: Read, number: int) -> Iterator[np.ndarray]:
-        """Yields the parts of a stack's array `number` for each of this host's devices."""
+    def divided(
+        self, stack: Any, values: Sequence[np.ndarray], number: int
+    ) -> Iterator[np.ndarray]:
+        """Yields the parts of a stack's array `number` for each of this host's devices.
+
+        `values` are this host's rows of each table.
+        """
         rows = {
-            one.name: self._to_devices(read(one.name, number), _starts(one), stack.turn[one.name])
-            for one in stack.tables
+            one.name: self._to_devices(of_table, _starts(one), stack.turn[one.name])
+            for one, of_table in zip(stack.tables, values, strict=True)
         }
         for core in self.own:
             of_core = {name: of_cores.pop(core) for name, of_cores in rows.items()}

@@ -21,6 +21,7 @@ from estimator_emb.native import cache
 from estimator_emb.reporting import console
 from estimator_emb.spec import options
 
+_ASKED = "device='pjrt'"
 _OLDEST = (2, 18)
 """The oldest TensorFlow that can be installed with the jax of the extra `[pjrt]`."""
 
@@ -49,9 +50,16 @@ class PjrtDevices:
             )
         return shape_of(len(self._devices), self.host.count)
 
+    def prepare_session(self, config: tf.compat.v1.ConfigProto) -> None:
+        """Hides GPUs from TensorFlow's sessions if jax computes on them."""
+        # Otherwise TensorFlow would reserve the memory that jax needs.
+        if self._devices[0].platform == "gpu" and "GPU" not in config.device_count:
+            config.device_count["GPU"] = 0
+            if tf.config.list_physical_devices("GPU"):
+                console.say_once("jax has the GPUs, and TensorFlow's sessions use none of them.")
+
     def says(self, cores: int, hosts: int) -> str:
-        over = f" of {hosts} hosts" if hosts > 1 else ""
-        return f"The model runs on {described(self._devices)}{over}."
+        return f"The model runs on {described(self._devices, hosts)}."
 
     def begin(self, cores: Cores, computation: Computation, mode: str) -> Execution:
         training = mode == ModeKeys.TRAIN
@@ -89,35 +97,39 @@ def _plugin(platform: str | None) -> str:
     return f". If its plugin is missing: pip install 'jax[{extra}]=={version}'." if extra else ""
 
 
-def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
-    """Returns the devices that a `TPUConfig` asks for, and the host that this process is.
-
-    Raises ValueError if the devices are missing, or the configuration is unsupported.
-    """
-    asked = "device='pjrt'"
-    if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:
-        oldest = ".".join(map(str, _OLDEST))
-        raise ValueError(
-            f"TPUConfig: {asked} needs TensorFlow {oldest} or newer, as jax does not go with older "
-            f"ones; this is {tf.__version__}."
-        )
-    if importlib.util.find_spec("jax") is None:
-        raise ValueError(
-            f"TPUConfig: {asked} needs jax, which is not installed: {installing.extra('pjrt')}. "
-            "For GPUs or TPUs, also install jax's plugin for them, in the version of jax."
-        )
+def check_config(tpu_config: Any) -> None:
+    """Raises ValueError for a configuration that no PJRT devices support."""
     if tpu_config.num_cores_per_replica:
         raise ValueError(
-            f"TPUConfig: with {asked}, each device runs the whole model, and "
+            f"TPUConfig: with {_ASKED}, each device runs the whole model, and "
             "num_cores_per_replica must be None; got "
             f"{tpu_config.num_cores_per_replica}."
         )
     if environment.TOPOLOGY.value():
         raise ValueError(
-            f"Environment variable {environment.TOPOLOGY} names an emulated TPU, and {asked} takes "
-            "the devices that are there: unset it, or choose a number of them with "
+            f"Environment variable {environment.TOPOLOGY} names an emulated TPU, and {_ASKED} "
+            "takes the devices that are there: unset it, or choose a number of them with "
             f"TPUConfig(num_shards=N) or {environment.SHARDS}."
         )
+
+
+def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
+    """Returns the devices that a `TPUConfig` asks for, and the host that this process is.
+
+    Raises ValueError if the devices are missing, or the configuration is unsupported.
+    """
+    if tuple(map(int, tf.__version__.split(".")[:2])) < _OLDEST:
+        oldest = ".".join(map(str, _OLDEST))
+        raise ValueError(
+            f"TPUConfig: {_ASKED} needs TensorFlow {oldest} or newer, as jax does not go with "
+            f"older ones; this is {tf.__version__}."
+        )
+    if importlib.util.find_spec("jax") is None:
+        raise ValueError(
+            f"TPUConfig: {_ASKED} needs jax, which is not installed: {installing.extra('pjrt')}. "
+            "For GPUs or TPUs, also install jax's plugin for them, in the version of jax."
+        )
+    check_config(tpu_config)
     from estimator_emb.backends.xla import devices
 
     platform, asked_hosts = environment.PJRT_PLATFORM.choice(), options.asked_hosts()
@@ -128,7 +140,7 @@ def chosen(tpu_config: Any) -> tuple[list[Any], Alone]:
         found = devices.devices(platform, _folder_of_programs())
     except RuntimeError as error:
         raise ValueError(
-            f"TPUConfig: {asked} cannot take devices"
+            f"TPUConfig: {_ASKED} cannot take devices"
             f"{f' of platform {platform!r} ({environment.PJRT_PLATFORM})' if platform else ''}: "
             f"{error}{_plugin(platform)}"
         ) from error

@@ -330,8 +330,10 @@ class _FlushHook(tf.compat.v1.train.SessionRunHook):
             session.run(self._flush)
 
 
-def described(devices: Sequence[Any]) -> str:
-    """Describes devices in words, such as '8 PJRT devices: TFRT_CPU_0 to TFRT_CPU_7'."""
+def described(devices: Sequence[Any], hosts: int = 1) -> str:
+    """Describes devices in words, such as '8 PJRT devices: cpu:0 to cpu:7'."""
+    if hosts > 1:  # The ids of a host's devices may begin at any number.
+        return f"{len(devices)} PJRT devices ({devices[0].platform}) of {hosts} hosts"
     if len(devices) == 1:
         return f"a PJRT device: {devices[0]}"
     return f"{len(devices)} PJRT devices: {devices[0]} to {devices[-1]}"

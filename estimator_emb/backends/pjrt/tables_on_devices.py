@@ -104,6 +104,7 @@ class TablesOnDevices:
             cores=len(devices),
             packs=devices[0].platform == "tpu",
         )
+        check_memory(tables.stacks, host.own(devices), len(devices))
         numbers = range(len(reached), len(reached) + len(factors))
         self.of_step = on_devices.TablesOfStep(
             tables, activations, dict(enumerate(reached)), list(numbers)
@@ -157,6 +158,26 @@ class TablesOnDevices:
             name: np.pad(value, (0, more), constant_values=-1 if name == "ids" else 0)
             for name, value in made.items()
         }
+
+
+def check_memory(stacks: Sequence[Any], own: Sequence[Any], count: int) -> None:
+    """Raises MemoryError, before compilation, if tables and slots exceed a device's memory.
+
+    `own` are this host's devices, of `count` on all hosts. CPU devices report no memory.
+    """
+    needed = sum(stack.bytes for stack in stacks)
+    for device in own:
+        there = (device.memory_stats() or {}).get("bytes_limit", needed)
+        if there < needed:
+            tables = [table for stack in stacks for table in stack.tables]
+            largest = max(tables, key=lambda table: table.size)
+            raise MemoryError(
+                f"TPUConfig: tables='device' needs {needed / 1e6:,.1f} MB of each of "
+                f"{count} devices for tables and slots, and {device} has "
+                f"{there / 1e6:,.1f} MB. The largest table is {largest.name!r}: {largest.rows:,} "
+                f"rows of {largest.dimension}. Take more devices or hosts, make tables smaller, "
+                "choose an optimizer with fewer slots, or choose tables='host' on one host."
+            )
 
 
 def _described(device_tables: Any, table: StoredTable) -> Any:
@@ -213,8 +234,8 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         self._session = session
         self._is_loaded, self._is_held = False, True
 
-    def _read(self, table: str, number: int) -> np.ndarray:
-        values: np.ndarray = self._session.run(self._reads[table, number])
+    def _read(self, tables: Sequence[str], number: int) -> Sequence[np.ndarray]:
+        values: list[np.ndarray] = self._session.run([self._reads[one, number] for one in tables])
         return values
 
     def before_run(self, run_context: Any) -> None:
@@ -252,9 +273,13 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         if self._is_held and not self._step.tables_are_ahead:
             return
 
-        def write(table: str, number: int, values: np.ndarray) -> None:
-            placeholder, assign = self._writes[table, number]
-            session.run(assign, {placeholder: values})
+        def write(number: int, rows: Iterator[tuple[str, np.ndarray]]) -> None:
+            fed, assigns = {}, []
+            for table, values in rows:
+                placeholder, assign = self._writes[table, number]
+                fed[placeholder] = values
+                assigns.append(assign)
+            session.run(assigns, fed)
 
         self._host.before_fetch()
         self._step.fetch_tables(write)

@@ -85,6 +85,7 @@ def explained(words: str) -> str:
     known = {op.name: op for op in graph.get_operations()}
     made = [frames.made_by(known[node]) for node in nodes if node in known]
     reason = re.split(r"\n\s*(?:Stack trace|The op is created|tf2xla conversion)", words)[0]
+    reason = re.sub(r"\)(\{\{[^}]*\}\})+$", ")", reason)  # TensorFlow appends the node again.
     reason = re.sub(r"\{\{(?:function_node [^}]*|node ([^}]*))\}\}", r"\1", reason)
     reason = reason.removeprefix("Failed getting HLO text: '").strip(" \n'.")
     return _cannot_run(reason, made)

@@ -15,7 +15,8 @@ On a TPU several narrow rows share a row of 128 lanes. XLA would pad or transpos
 
 import collections
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -57,6 +58,11 @@ class DeviceTable:
     initial: tuple[float, ...]
     all_rows: bool = False
     accumulates: bool = True
+
+    @property
+    def size(self) -> int:
+        """The number of weights and slots."""
+        return self.rows * self.dimension * (1 + len(self.initial))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +106,11 @@ class Stack:
             )
         self.packed = rows // self.pack
         self.first_packed = np.array([self.base[one.name] for one in tables], np.int32) // self.pack
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the arrays on each device."""
+        return 4 * self.packed * self.lanes * len(self.fills)
 
     def shard(self, device: int, values: Mapping[str, np.ndarray], fill: float) -> np.ndarray:
         """Returns a device's part of the array, from whole tables [rows, dimension] in id order."""
@@ -266,23 +277,36 @@ class DeviceTables:
             name: [] for name in ("rows", "segments", "gains", "owners", "cores")
         }
         of_sample, first = sum(one.segments for one in features), 0
-        for feature in features:
-            of_feature = ids[feature.key]
-            given = of_feature["ids"]
-            turn = stack.turn[feature.table]
+
+        def form(feature: DeviceFeature) -> Any:
+            return [(name, one.shape) for name, one in sorted(ids[feature.key].items())]
+
+        # Features of the same form are computed together. XLA compiles fewer ops then.
+        for _, alike in itertools.groupby(features, form):
+            group = list(alike)
+            of_group = {
+                name: jnp.stack([ids[one.key][name] for one in group]) for name in ids[group[0].key]
+            }
+            given = of_group["ids"]
+            turn = _column(stack.turn[one.table] for one in group)
+            base = _column(stack.base[one.table] for one in group)
+            each = _column(one.segments for one in group)
+            before = first + np.cumsum(each, 0, np.int32) - each
+            first += int(each.sum())
             is_own = (given >= 0) & ((given + turn) % self.cores == me)
-            row = stack.base[feature.table] + given // self.cores
-            segments = of_feature.get("segments", jnp.arange(given.size, dtype=jnp.int32))
-            samples, number = segments // feature.segments, segments % feature.segments
-            parts["rows"].append(jnp.where(is_own, row, _NONE))
-            parts["segments"].append(samples * of_sample + first + number)
-            parts["gains"].append(of_feature.get("gains", jnp.ones([given.size], jnp.float32)))
-            parts["owners"].append(
-                jnp.full([given.size], 1, jnp.int32) * ((me - turn) % self.cores)
-            )
+            in_order = jnp.broadcast_to(jnp.arange(given.shape[1], dtype=jnp.int32), given.shape)
+            segments = of_group.get("segments", in_order)
+            samples, number = segments // each, segments % each
+            ones = jnp.ones(given.shape, jnp.float32)
+            parts["rows"].append(jnp.where(is_own, base + given // self.cores, _NONE))
+            parts["segments"].append(samples * of_sample + before + number)
+            parts["gains"].append(of_group.get("gains", ones))
+            parts["owners"].append(jnp.broadcast_to((me - turn) % self.cores, given.shape))
             parts["cores"].append(samples // (self.batch // self.cores))
-            first += feature.segments
-        whole = {name: jnp.concatenate(of_features) for name, of_features in parts.items()}
+        whole = {
+            name: jnp.concatenate([one.reshape(-1) for one in of_groups])
+            for name, of_groups in parts.items()
+        }
         if not any("gains" in ids[feature.key] for feature in features):
             whole["gains"] = None
         total = self.batch * of_sample
@@ -450,6 +474,11 @@ class DeviceTables:
 
     def _varying(self, value: Any) -> Any:
         return lax.pcast(value, AXIS, to="varying") if self.cores > 1 else value
+
+
+def _column(values: Iterable[int]) -> np.ndarray:
+    """Returns int32 [n, 1]."""
+    return np.array([*values], np.int32)[:, None]
 
 
 def _me(cores: int) -> Any:

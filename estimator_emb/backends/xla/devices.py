@@ -271,12 +271,15 @@ class RowsOfProcess:
     """Divides tables among devices that all belong to this process."""
 
     def divided(
-        self, stack: Any, read: Callable[[str, int], np.ndarray], number: int
+        self, stack: Any, values: Sequence[np.ndarray], number: int
     ) -> Iterator[np.ndarray]:
-        """Yields the parts of a stack's array `number` for each of this host's devices."""
-        values = {one.name: read(one.name, number) for one in stack.tables}
+        """Yields the parts of a stack's array `number` for each of this host's devices.
+
+        `values` are the rows of each table.
+        """
+        named = {one.name: rows for one, rows in zip(stack.tables, values, strict=True)}
         for core in range(stack.cores):
-            yield stack.shard(core, values, stack.fills[number])
+            yield stack.shard(core, named, stack.fills[number])
 
     def joined(
         self, stack: Any, shards: Mapping[int, np.ndarray]
@@ -327,16 +330,20 @@ class DeviceStep:
             self._values = [_everywhere(np.array(one), self._jitted.same) for one in values]
         self.is_loaded = True
 
-    def load_tables(self, read: Callable[[str, int], np.ndarray]) -> None:
+    def load_tables(self, read: Callable[[Sequence[str], int], Sequence[np.ndarray]]) -> None:
         """Loads the tables and slots onto the devices.
 
-        `read(table, 0)` returns a table's weights, and `read(table, 1 + i)` its slot i. With
-        several hosts, `read` returns this host's part, and `fetch_tables` writes this host's part.
+        `read(tables, 0)` returns the weights of tables, and `read(tables, 1 + i)` their slot i. A
+        call reads a whole stack, because each call takes time. With several hosts, `read` returns
+        this host's part, and `fetch_tables` writes this host's part.
         """
         assert self._tables
         arrays = [
             [
-                _divided(self._rows.divided(stack, read, number), self._jitted.by_core)
+                _divided(
+                    self._rows.divided(stack, read([*stack.base], number), number),
+                    self._jitted.by_core,
+                )
                 for number in range(len(stack.fills))
             ]
             for stack in self._tables.tables.stacks
@@ -345,8 +352,11 @@ class DeviceStep:
         self._of_tables = arrays, _everywhere(factors, self._jitted.same)
         self.tables_are_ahead = False
 
-    def fetch_tables(self, write: Callable[[str, int, np.ndarray], None]) -> None:
-        """Calls `write(table, number, values)` for each array, numbered as in `load_tables`."""
+    def fetch_tables(self, write: Callable[[int, Iterator[tuple[str, np.ndarray]]], None]) -> None:
+        """Calls `write(number, rows)` for each stack, and each number as in `load_tables`.
+
+        `rows` yields the name and the values of each table.
+        """
         assert self._tables
         with self._fetching:
             for stack, arrays in zip(self._tables.tables.stacks, self._of_tables[0], strict=True):
@@ -355,8 +365,7 @@ class DeviceStep:
                         (one.index[0].start or 0) // stack.packed: one.data
                         for one in array.addressable_shards
                     }
-                    for name, values in self._rows.joined(stack, shards):
-                        write(name, number, values)
+                    write(number, self._rows.joined(stack, shards))
             self.tables_are_ahead = False
 
     def factors(self) -> np.ndarray:

@@ -34,11 +34,12 @@ def _without_memory(shape: list[int], dtype: str) -> tf.Tensor:
 
 def lowered(graph: tf.compat.v1.GraphDef, interface: dict, **platform: str) -> bytes:
     """Returns XLA's serialized module. Its parameters are the arguments, then the variables."""
-    # XLA reads each variable's shape, so each variable needs a value.
-    variables = {
-        variable["name"]: tf.Variable(_without_memory(variable["shape"], variable["dtype"]))
-        for variable in interface["variables"]
-    }
+    # XLA reads each variable's shape, so each variable needs a value. It takes no memory of a GPU.
+    with tf.device("CPU:0"):
+        variables = {
+            variable["name"]: tf.Variable(_without_memory(variable["shape"], variable["dtype"]))
+            for variable in interface["variables"]
+        }
     specs = [
         tf.TensorSpec(argument["shape"], argument["dtype"]) for argument in interface["arguments"]
     ]

@@ -36,8 +36,11 @@ def describe(tables: Sequence[Table], where: str) -> str:
     )
 
 
-def check_fits(tables: Sequence[Table], training: bool) -> None:
-    """Raises MemoryError, before allocation, if tables and slots exceed all memory and swap."""
+def check_fits(tables: Sequence[Table], training: bool, divide: str) -> None:
+    """Raises MemoryError, before allocation, if tables and slots exceed all memory and swap.
+
+    `divide` says how several machines can share the tables.
+    """
     needed = sum(bytes_of(table, training) for table in tables)
     there = machine_memory()
     if needed <= there:
@@ -49,8 +52,7 @@ def check_fits(tables: Sequence[Table], training: bool) -> None:
         f"{there / 1e6:,.1f} MB of memory. The largest is {largest.name!r}: "
         f"{largest.config.vocabulary_size:,} rows of {largest.config.dimension}, "
         f"{bytes_of(largest, training) / 1e6:,.1f} MB{with_slots}. Make tables smaller, choose an "
-        "optimizer with fewer slots, divide them over parameter servers on several machines, or "
-        "use a machine with more memory."
+        f"optimizer with fewer slots, {divide}, or use a machine with more memory."
     )
 
 
