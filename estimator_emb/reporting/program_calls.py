@@ -58,16 +58,9 @@ def called_by_program(
 
 
 def method_of_program(cls: type, method: str) -> None:
-    """Wraps a method that programs call. The traceback of a constructor's error stays whole."""
+    """Wraps a method or a constructor that programs call."""
     function = cls.__dict__[method]
-    function = getattr(function, "__func__", function)
-
-    @functools.wraps(function)
-    def construct(*args: Any, **kwargs: Any) -> Any:
-        with console.shown():
-            return function(*args, **kwargs)
-
-    called = construct if method in ("__init__", "__new__") else called_by_program(function)
+    called = called_by_program(getattr(function, "__func__", function))
     setattr(cls, method, staticmethod(called) if method == "__new__" else called)
 
 
