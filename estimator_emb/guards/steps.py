@@ -1,7 +1,9 @@
 """Checks what the steps of a training run: updates, gradients, and the global step."""
 
 import contextlib
+import linecache
 import logging
+import numbers
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -40,6 +42,8 @@ _GUARDS = ("If", "StatelessIf")
 """Types of the op around an assertion."""
 _ASSERTS = ("ops/check_ops.py", "ops/control_flow_assert.py")
 
+_CHOOSES = re.compile(r"var_list|trainable_variables|\.gradients?\(", re.IGNORECASE)
+_WITHOUT_GRADIENTS = re.compile(r'(?s)No gradients provided for any variable.*Tensor\("([^":]+)')
 _ADDS = ("AssignAdd", "AssignAddVariableOp")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
@@ -68,7 +72,11 @@ def reads_first_in_training(
     return with_hooks(spec, [hook], facts.call.mode)
 
 
-@on(Event.CALL, when=lambda call: call.method == "train" and call.max_steps is not None)
+@on(
+    Event.CALL,
+    # tensorflow-estimator refuses what is no number.
+    when=lambda call: call.method == "train" and isinstance(call.max_steps, numbers.Real),
+)
 @contextlib.contextmanager
 def reached_steps(call: Call) -> Iterator[None]:
     """Warns if a training has nothing to do because the model is already at `max_steps`."""
@@ -147,7 +155,8 @@ def unrun_updates(facts: Facts, spec: Any) -> None:
         return
     scaffold = getattr(spec, "scaffold", None)
     sets_first = bool(getattr(spec, "scaffold_fn", None) or (scaffold and scaffold.init_fn))
-    if facts.call.warm_start is None and not sets_first and isinstance(spec.loss, tf.Tensor):
+    may_leave_out = sets_first or facts.call.warm_start or _chooses_variables(spec.train_op)
+    if not may_leave_out and isinstance(spec.loss, tf.Tensor):
         _say_blocked(facts, run, spec.loss.op)
     by_remedy: dict[str, list[tuple[str, tf.Operation]]] = {}
     for name, writes in _unrun(facts, run, sets_first):
@@ -192,6 +201,14 @@ def _is_used(penalty: Any) -> bool:
     return any(op._id > last and op.name.startswith(scope) for op in ops)
 
 
+def _chooses_variables(train_op: Any) -> bool:
+    """Returns whether the lines around the train_op seem to choose the variables to train."""
+    frame = frames.innermost(frames.traceback_of(getattr(train_op, "op", train_op)))
+    lines = linecache.getlines(frame.filename) if frame else []
+    near = lines[max(0, frame.lineno - 11) : frame.lineno + 5] if frame else []
+    return any(map(_CHOOSES.search, near))
+
+
 def _is_restored(variable: Any) -> bool:
     """Returns whether the program gives the variable a value of a checkpoint."""
     before = structure.reached([variable.initializer], structure.before_of)
@@ -209,6 +226,19 @@ def _say_blocked(facts: Facts, run: structure.Ops, loss: tf.Operation) -> None:
         and HELPER_VARIABLE not in one.name
         and not _is_restored(one)
     ]
+    op, names = _blocked(unwritten, loss)
+    if op is not None:
+        _say_of(
+            op,
+            f"No gradient reaches {names}, so the training leaves its initial value, although the "
+            f"loss depends on it: the op {op.type} has no gradient. If that is intended, give "
+            "trainable=False.",
+            facts.call,
+        )
+
+
+def _blocked(variables: Sequence[Any], loss: tf.Operation) -> tuple[tf.Operation | None, str]:
+    """Returns an op without a gradient and the variables that lead to the loss only by such ops."""
     blocking: structure.Ops = {}
 
     def with_gradient(op: tf.Operation) -> Iterator[tf.Operation]:
@@ -223,19 +253,26 @@ def _say_blocked(facts: Facts, run: structure.Ops, loss: tf.Operation) -> None:
             else:
                 yield given.op
 
-    trained = structure.reached([loss] if unwritten else [], with_gradient)
+    trained = structure.reached([loss] if variables else [], with_gradient)
     for op in blocking:
         behind = structure.reached([op], _by_value)
-        found = [one.op.name for one in unwritten if one.op in behind and one.op not in trained]
+        found = [one.op.name for one in variables if one.op in behind and one.op not in trained]
         if found:
-            _say_of(
-                op,
-                f"No gradient reaches {some_of(found)}, so the training leaves its initial value, "
-                f"although the loss depends on it: the op {op.type} has no gradient. If that is "
-                "intended, give trainable=False.",
-                facts.call,
-            )
-            return
+            return op, some_of(found)
+    return None, ""
+
+
+@on(Event.MODEL_FAILED, when=_trains)
+def no_gradients(facts: Facts, error: Exception) -> None:
+    """Names the op without a gradient if TensorFlow finds no gradient of any variable."""
+    text = str(error.args[0]) if error.args else ""
+    if loss := _WITHOUT_GRADIENTS.match(text):
+        with contextlib.suppress(KeyError):
+            op = tf.compat.v1.get_default_graph().get_operation_by_name(loss[1])
+            blocking, names = _blocked(tf.compat.v1.trainable_variables(), op)
+            if blocking is not None:
+                said = f"The op {blocking.type} between {names} and the loss has no gradient."
+                error.args = (f"{text} {said} {frames.made_by(blocking)}".rstrip(),)
 
 
 def _passes(op: tf.Operation) -> bool:
@@ -378,7 +415,7 @@ def global_step(facts: Facts, spec: Any) -> Iterable[Any]:
             counters = [op for op in counters if op in run_too]
     if not counters:
         _warn_of_no_step(map(type, hooks))
-    elif any(op.type.startswith("Assign") for op in counters):  # Not in a branch.
+    if not counters or any(op.type.startswith("Assign") for op in counters):  # Not in a branch.
         console.counts_steps(tf.compat.v1.get_default_graph())
     return (
         [_StopsWhenReached(call.steps, call.max_steps)] if raised > 1 and call.counts_steps else []

@@ -77,7 +77,7 @@ _API_COPIES = {
 _RENAMED = {"tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers"}
 """Module that tf-keras has renamed, and that TensorFlow still imports -> its current name."""
 
-_API_WITHOUT_V1 = re.compile(r"tensorflow(\._api\.v2\.(?!compat)\w+)?")
+_API_WITHOUT_V1 = re.compile(rf"tensorflow(\._api\.v2\.(?!compat)\w+)?|{re.escape(legacy.API_V2)}")
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 
 _installed: Changes | None = None

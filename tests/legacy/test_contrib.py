@@ -537,6 +537,10 @@ def test_install_makes_errors_about_names_of_tensorflow_1_say_so(installed):
             getattr(tf, name)
     with pytest.raises(AttributeError, match=r"AdamOptimizer'.*tf\.compat\.v1\.train\.Adam"):
         tf.train.AdamOptimizer  # noqa: B018
+    with pytest.raises(
+        AttributeError, match="BoostedTreesClassifier'.*tensorflow-decision-forests"
+    ):
+        tf.estimator.BoostedTreesClassifier  # noqa: B018
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
         tf.nonsense  # noqa: B018
 

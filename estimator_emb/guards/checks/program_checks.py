@@ -19,6 +19,8 @@ BATCH_SIZES = {
 }
 """Mode -> `TPUEstimator`'s argument for the batch size."""
 
+_KINDS = {"hooks": "SessionRunHook", "saving_listeners": "CheckpointSaverListener"}
+
 DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
@@ -42,8 +44,13 @@ def is_batch_size(size: Any) -> bool:
     return isinstance(size, numbers.Integral) and int(size) > 0
 
 
-def listed(given: Any) -> Any:
+def listed(name: str, given: Any) -> Any:
     """Returns a list of what an iterator yields, because our own hooks are added to it."""
+    try:
+        iter(given or ())
+    except TypeError as error:
+        kind = _KINDS[name]
+        raise TypeError(f"{error}: {name} must be a list of {kind}s; got {given!r}.") from None
     return list(given) if isinstance(given, Iterator) else given
 
 
