@@ -2,6 +2,7 @@
 
 import contextlib
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -54,8 +55,7 @@ _ADVICE = {
     "Missing train_op.": (
         "In mode 'train', model_fn must return the op that trains the model as train_op; it "
         "returned None. minimize and apply_gradients of a Keras optimizer return None in a graph: "
-        "use an optimizer of tf.compat.v1.train, such as tf.compat.v1.train.AdamOptimizer, or "
-        "estimator_emb.keras.Adagrad."
+        "use an optimizer of tf.compat.v1.train, or estimator_emb.keras.Adagrad."
     ),
     "Instead got <dtype: 'string'>": _NO_NUMBERS,
     "Cannot create a tensor proto whose content is larger than 2GB": (
@@ -76,28 +76,18 @@ _RECEIVER = (
     "export_saved_model takes a function that returns a tf.estimator.export.ServingInputReceiver, "
     "such as tf.estimator.export.build_raw_serving_input_receiver_fn(features) returns."
 )
-_ADVICE_ON_ARGUMENTS = (
-    (
-        "train evaluate predict export",
-        "model_fn should return an EstimatorSpec.",
-        "Is its `return` missing?",
-    ),
-    (
-        "train evaluate",
-        "not supported between instances of",
-        "steps and max_steps must be numbers, or None; got {call.steps!r} and {call.max_steps!r}.",
-    ),
-    (
-        "predict",
-        "tuple index out of range",
+_ADVICE_ON_ARGUMENTS = {
+    "model_fn should return an EstimatorSpec.": "Is its `return` missing?",
+    "not supported between instances of": "steps and max_steps must be numbers, or None.",
+    "predict: tuple index out of range": (
         "predict yields one example at a time, so each prediction must have the batch as its first "
-        "dimension. With yield_single_examples=False it yields whole batches.",
+        "dimension. With yield_single_examples=False it yields whole batches."
     ),
-    ("export", "object has no attribute 'features'", _RECEIVER),
-    ("export", "object is not callable", _RECEIVER),
-    ("train", "object is not iterable", "hidden_units must be a list of numbers."),
-)
-"""Methods, a phrase of an error that a line of tensorflow-estimator raises in them, and advice."""
+    "export: … object has no attribute 'features'": _RECEIVER,
+    "export: … object is not callable": _RECEIVER,
+    "train: … object is not iterable": "hidden_units must be a list of numbers.",
+}
+"""The same for errors that a line of tensorflow-estimator raises. The text begins with a method."""
 
 
 def shortened(call: Call) -> contextlib.AbstractContextManager[Any]:
@@ -134,9 +124,7 @@ def known_errors(call: Call, error: Exception) -> None:
     advised = _advised(text)
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     if frames.is_in(frame.f_code.co_filename, ("tensorflow_estimator",)):
-        for methods, said, advice in _ADVICE_ON_ARGUMENTS:
-            if said in text and call.method in methods.split():
-                advised = f"{text.rstrip('.')}. {advice.format(call=call)}"
+        advised = _advised(advised, _ADVICE_ON_ARGUMENTS, f"{call.method}: ")
     if isinstance(error, AttributeError):
         with contextlib.suppress(extras.MissingExtra):
             name = extras.load("tf1", "legacy.tf_v1").advice_about_name(error)
@@ -146,7 +134,8 @@ def known_errors(call: Call, error: Exception) -> None:
         error.args = (advised, *error.args[1:])
 
 
-def _advised(text: str) -> str:
-    parts = ((said.split(" … "), advice) for said, advice in _ADVICE.items())
-    advice = next((advice for said, advice in parts if all(one in text for one in said)), "")
+def _advised(text: str, table: Mapping[str, str] = _ADVICE, before: str = "") -> str:
+    said = before + text
+    found = (key for key in table if all(part in said for part in key.split(" … ")))
+    advice = table.get(next(found, ""), "")
     return f"{text.rstrip()}\n{advice}" if advice and advice not in text else text

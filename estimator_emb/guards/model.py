@@ -38,12 +38,6 @@ _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _OF_TENSORS = re.compile(r"\b(d?types?|shapes?|dimensions?|rank)\b", re.IGNORECASE)
 """Matches an error about the types or shapes of tensors."""
 _OF_COLUMN = re.compile(r"Feature (.+) is not in features dictionary")
-_NEEDED = {
-    ModeKeys.TRAIN: "train_op",
-    ModeKeys.EVAL: "loss",
-    ModeKeys.PREDICT: "predictions",
-}
-"""Mode -> the field of a spec that its steps run."""
 
 _COMBINE = frozenset(
     ("Add", "AddV2", "Maximum", "Minimum", "Mul", "Pow", "RealDiv", "SquaredDifference", "Sub")
@@ -216,13 +210,14 @@ def _checked_spec(owner: str, returned: Any, call: Call, needs_batch: Callable[[
         raise ValueError(
             f"model_fn should return an EstimatorSpec. In mode {mode!r}, {owner} returned {got}"
         )
+    untrained = call.training and returned.train_op is None
     # Without a TPU, tensorflow-estimator does not read the mode.
-    if returned.mode != mode and (call.on_cores or getattr(returned, _NEEDED[mode]) is None):
+    if returned.mode != mode and (call.on_cores or untrained):
         raise ValueError(
             f"{owner} was called with mode {mode!r}, and returned a {type(returned).__name__} of "
             f"mode {returned.mode!r}. Pass it the mode that model_fn is given."
         )
-    if call.on_cores and call.training and returned.train_op is None:
+    if call.on_cores and untrained:
         raise ValueError("Missing train_op.")
     if mode == ModeKeys.PREDICT:
         _check_predictions(owner, returned, needs_batch)

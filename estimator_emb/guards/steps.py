@@ -72,11 +72,7 @@ def reads_first_in_training(
     return with_hooks(spec, [hook], facts.call.mode)
 
 
-@on(
-    Event.CALL,
-    # tensorflow-estimator refuses what is no number.
-    when=lambda call: call.method == "train" and isinstance(call.max_steps, numbers.Real),
-)
+@on(Event.CALL, when=lambda call: isinstance(call.max_steps, numbers.Real))
 @contextlib.contextmanager
 def reached_steps(call: Call) -> Iterator[None]:
     """Warns if a training has nothing to do because the model is already at `max_steps`."""
@@ -226,19 +222,6 @@ def _say_blocked(facts: Facts, run: structure.Ops, loss: tf.Operation) -> None:
         and HELPER_VARIABLE not in one.name
         and not _is_restored(one)
     ]
-    op, names = _blocked(unwritten, loss)
-    if op is not None:
-        _say_of(
-            op,
-            f"No gradient reaches {names}, so the training leaves its initial value, although the "
-            f"loss depends on it: the op {op.type} has no gradient. If that is intended, give "
-            "trainable=False.",
-            facts.call,
-        )
-
-
-def _blocked(variables: Sequence[Any], loss: tf.Operation) -> tuple[tf.Operation | None, str]:
-    """Returns an op without a gradient and the variables that lead to the loss only by such ops."""
     blocking: structure.Ops = {}
 
     def with_gradient(op: tf.Operation) -> Iterator[tf.Operation]:
@@ -253,26 +236,27 @@ def _blocked(variables: Sequence[Any], loss: tf.Operation) -> tuple[tf.Operation
             else:
                 yield given.op
 
-    trained = structure.reached([loss] if variables else [], with_gradient)
+    trained = structure.reached([loss] if unwritten else [], with_gradient)
     for op in blocking:
         behind = structure.reached([op], _by_value)
-        found = [one.op.name for one in variables if one.op in behind and one.op not in trained]
+        found = [one.op.name for one in unwritten if one.op in behind and one.op not in trained]
         if found:
-            return op, some_of(found)
-    return None, ""
+            _say_of(
+                op,
+                f"No gradient reaches {some_of(found)}, although the loss depends on it: the op "
+                f"{op.type} has no gradient. If that is intended, give trainable=False.",
+                facts.call,
+            )
+            return
 
 
 @on(Event.MODEL_FAILED, when=_trains)
 def no_gradients(facts: Facts, error: Exception) -> None:
     """Names the op without a gradient if TensorFlow finds no gradient of any variable."""
-    text = str(error.args[0]) if error.args else ""
-    if loss := _WITHOUT_GRADIENTS.match(text):
+    if loss := _WITHOUT_GRADIENTS.match(str(error)):
         with contextlib.suppress(KeyError):
             op = tf.compat.v1.get_default_graph().get_operation_by_name(loss[1])
-            blocking, names = _blocked(tf.compat.v1.trainable_variables(), op)
-            if blocking is not None:
-                said = f"The op {blocking.type} between {names} and the loss has no gradient."
-                error.args = (f"{text} {said} {frames.made_by(blocking)}".rstrip(),)
+            _say_blocked(facts, {}, op)
 
 
 def _passes(op: tf.Operation) -> bool:

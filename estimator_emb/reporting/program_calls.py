@@ -59,8 +59,7 @@ def called_by_program(
 
 def method_of_program(cls: type, method: str) -> None:
     """Wraps a method or a constructor that programs call."""
-    function = cls.__dict__[method]
-    called = called_by_program(getattr(function, "__func__", function))
+    called = called_by_program(getattr(cls, method))
     setattr(cls, method, staticmethod(called) if method == "__new__" else called)
 
 

@@ -84,11 +84,11 @@ RECEIVER = "takes a function that returns a tf.estimator.export.ServingInputRece
 WRONG = {
     "steps": (lambda one, base: one.train(batches, steps="9"), "steps and max_steps must be num"),
     "last": (lambda one, base: one.train(batches, max_steps="9"), "and max_steps must be numbers"),
-    "hooks": (lambda one, base: one.train(batches, hooks=HOOK), "hooks must be a list of Session"),
-    "eval hooks": (lambda one, base: one.evaluate(batches, 1, HOOK), "hooks must be a list of"),
+    "hooks": (lambda one, base: one.train(batches, hooks=HOOK), "hooks must be a list; got"),
+    "eval hooks": (lambda one, base: one.evaluate(batches, 1, HOOK), "hooks must be a list; got"),
     "predict": (
         lambda one, base: next(one.predict(batches, None, HOOK)),
-        "hooks must be a list of",
+        "hooks must be a list; got",
     ),
     "tuple": (lambda one, base: one.export_saved_model(base, lambda: ({}, {})), RECEIVER),
     "called": (lambda one, base: one.export_saved_model(base, "receiver"), RECEIVER),

@@ -3,11 +3,9 @@
 `estimator-emb migrate --explain` prints such lines, and docs/legacy_names.md lists them all.
 """
 
-import contextlib
 import functools
 import importlib
 import re
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -49,8 +47,7 @@ def lines(name: str) -> list[str]:
 def near(name: str) -> str:
     """Returns " Did you mean 'x'?" for a name that is no known name but resembles one, or ''."""
     name = re.sub(r"^tf\.compat\.v1\.(?!estimator\b)", "tf.", _listed(name))
-    v1 = _v1()
-    if name in _known() or (v1 and not _is_missing(sys.modules["tensorflow"], name[3:])):
+    if name in _known() or not _is_missing(_module("tensorflow"), name.removeprefix("tf.")):
         return ""
     owner, _, last = name.rpartition(".")
     parts = [one.rpartition(".") for one in _known()]
@@ -63,21 +60,17 @@ def near(name: str) -> str:
 @functools.cache
 def _known() -> list[str]:
     """Returns all listed names, and the names of TensorFlow 1 in `tf.compat.v1` and its modules."""
-    v1 = _v1()
-    found = [name for name in dir(v1) if not name.startswith("_")]
-    for name in list(found):
-        module = getattr(v1, name)
-        if isinstance(module, ModuleType):
-            found += [f"{name}.{leaf}" for leaf in dir(module) if not leaf.startswith("_")]
+    v1 = _module(renames.TF1)
+    found = dir(v1)
+    for name, module in [(name, getattr(v1, name)) for name in found]:
+        if isinstance(module, ModuleType) and not name.startswith("_"):
+            found += [f"{name}.{leaf}" for leaf in dir(module)]
     return [*names(), *(f"tf.{path}" for path in found if tf1_names.part_of(path))]
 
 
-def _v1() -> Any:
-    """Returns `tf.compat.v1`, or None without TensorFlow."""
-    with contextlib.suppress(ImportError):
-        load_package()
-        return importlib.import_module("tensorflow").compat.v1
-    return None
+def _module(name: str) -> Any:
+    load_package()
+    return importlib.import_module(name)
 
 
 def _is_missing(owner: Any, path: str) -> bool:
@@ -105,7 +98,11 @@ def where(name: str) -> str | None:
     found = renames.look_up(spelled)
     if found is None:
         path = name.removeprefix("tf.")
-        if path == name or tf1_names.part_of(path) is None or _is_missing(_v1(), path):
+        if (
+            path == name
+            or tf1_names.part_of(path) is None
+            or _is_missing(_module(renames.TF1), path)
+        ):
             return None
         return f"now tf.compat.v1.{path}. --tf-v1 has it."
     meaning, count = found

@@ -19,8 +19,6 @@ BATCH_SIZES = {
 }
 """Mode -> `TPUEstimator`'s argument for the batch size."""
 
-_KINDS = {"hooks": "SessionRunHook", "saving_listeners": "CheckpointSaverListener"}
-
 DATASETS = (tf.data.Dataset, tf.compat.v1.data.Dataset)
 
 
@@ -49,8 +47,7 @@ def listed(name: str, given: Any) -> Any:
     try:
         iter(given or ())
     except TypeError as error:
-        kind = _KINDS[name]
-        raise TypeError(f"{error}: {name} must be a list of {kind}s; got {given!r}.") from None
+        raise TypeError(f"{error}: {name} must be a list; got {given!r}.") from None
     return list(given) if isinstance(given, Iterator) else given
 
 
