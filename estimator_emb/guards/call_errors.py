@@ -73,8 +73,7 @@ _ADVICE = {
 }
 """Phrase of TensorFlow's error -> the advice that is added. In a phrase, … stands for any text."""
 _RECEIVER = (
-    "export_saved_model takes a function that returns a tf.estimator.export.ServingInputReceiver, "
-    "such as tf.estimator.export.build_raw_serving_input_receiver_fn(features) returns."
+    "export_saved_model takes a function that returns a tf.estimator.export.ServingInputReceiver."
 )
 _ADVICE_ON_ARGUMENTS = {
     "model_fn should return an EstimatorSpec.": "Is its `return` missing?",

@@ -200,9 +200,10 @@ def _is_used(penalty: Any) -> bool:
 def _chooses_variables(train_op: Any) -> bool:
     """Returns whether the lines around the train_op seem to choose the variables to train."""
     frame = frames.innermost(frames.traceback_of(getattr(train_op, "op", train_op)))
-    lines = linecache.getlines(frame.filename) if frame else []
-    near = lines[max(0, frame.lineno - 11) : frame.lineno + 5] if frame else []
-    return any(map(_CHOOSES.search, near))
+    if frame is None:
+        return False
+    lines = linecache.getlines(frame.filename)
+    return any(map(_CHOOSES.search, lines[max(0, frame.lineno - 11) : frame.lineno + 5]))
 
 
 def _is_restored(variable: Any) -> bool:

@@ -58,8 +58,7 @@ class LoopHook(OutfeedHostCallHook):
         return tf.compat.v1.train.SessionRunArgs(self._after_step(self._made))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        assert self._made is not None
-        self._earlier += self._made + 1
+        self._earlier += (self._made or 0) + 1
         self._made = None
 
     def end(self, session: tf.compat.v1.Session) -> None:
