@@ -156,7 +156,8 @@ class TPUEstimator(StockTPUEstimator):
             and the value.
           SystemExit: SIGTERM or SIGHUP ended training, after a checkpoint.
         """
-        hooks, saving_listeners = map(program_checks.listed, (hooks, saving_listeners))
+        hooks = program_checks.listed("hooks", hooks)
+        saving_listeners = program_checks.listed("saving_listeners", saving_listeners)
         given = {"hooks": hooks, "saving_listeners": saving_listeners}
         watch = self._watch("train", **given, steps=steps, max_steps=max_steps)
         with (
@@ -192,7 +193,7 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program, or the input
             has no batch.
         """
-        hooks = program_checks.listed(hooks)
+        hooks = program_checks.listed("hooks", hooks)
 
         def by_chief() -> Any:
             given = {"hooks": hooks, "steps": steps, "checkpoint_path": checkpoint_path}
@@ -233,6 +234,7 @@ class TPUEstimator(StockTPUEstimator):
           ValueError: the checkpoint is missing, damaged or does not fit the program.
         """
         self.backend.check_prediction()
+        hooks = program_checks.listed("hooks", hooks)
         if self.backend.host.number:
             return
         by_example = predict_keys if yield_single_examples else ()

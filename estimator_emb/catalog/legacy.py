@@ -21,6 +21,11 @@ FROM_TENSORFLOW = (
 ).split()
 """Modules below `ESTIMATOR`.tpu that were once below tensorflow.python.tpu."""
 
+TREES = (
+    "tensorflow-estimator has no boosted trees any more; the package "
+    "tensorflow-decision-forests trains such models."
+)
+
 LACKING = (
     "tensorflow.python.distribute.estimator_training",
     "tensorflow.python.tpu.session_support",

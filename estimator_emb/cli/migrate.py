@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from estimator_emb.cli import parsing
-from estimator_emb.reporting.suggestions import suggestion
 from estimator_emb.reporting.text_columns import escaped
 
 if TYPE_CHECKING:
@@ -121,10 +120,11 @@ def _explain(name: str) -> int:
 
     lines = explained.lines(name)
     if not lines:
-        owner, _, last = name.rpartition(".")
-        parts = [one.rpartition(".") for one in explained.names()]
-        near = suggestion(last, [leaf for module, _, leaf in parts if owner in ("", module)])
-        _say(f"estimator-emb migrate: {name!r} is in no table of legacy names.{near}")
+        said = f"{name!r} is in no table of legacy names.{explained.near(name)}"
+        advice = explained.where(name) or ""
+        if advice.startswith("left "):
+            said += f" If the name is right, it {advice}"
+        _say(f"estimator-emb migrate: {said}")
         return 2
     print("\n".join(lines))
     return 0

@@ -1,6 +1,8 @@
 """Explains the errors of an estimator's calls that do not come from the model."""
 
 import contextlib
+import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -10,7 +12,7 @@ from estimator_emb.catalog.limits import HOW_TO_EMULATE, HOW_TO_OUTFEED
 from estimator_emb.engine import bad_input
 from estimator_emb.guards.call import Call
 from estimator_emb.guards.events import Event, on
-from estimator_emb.reporting import error_notes
+from estimator_emb.reporting import error_notes, frames
 
 _OWN_GRAPH = (
     "Each call of an estimator has a graph of its own: make Datasets, tensors, variables, "
@@ -29,6 +31,10 @@ _NO_NUMBERS = (
     "A canned classifier takes strings as labels if it is given label_vocabulary=[...]. Other "
     "strings must become numbers in input_fn, as by tf.strings.to_number."
 )
+_SHAPE_OF_COLUMN = (
+    "The shape=[...] of a numeric_column must be the shape of a sample of its feature, without the "
+    "batch, and input_fn must batch its Dataset."
+)
 _ADVICE = {
     "Attempting to capture an EagerTensor without building a function.": _OWN_GRAPH,
     "Encountered an Eager-defined Tensor during graph construction": _OWN_GRAPH,
@@ -38,7 +44,19 @@ _ADVICE = {
     "only supports Python-style iteration in eager mode or within tf.function": _RETURNS,
     "`tape` is required when a `Tensor` loss is passed": _WITHOUT_TAPE,
     "Provided `grads_and_vars` is ((None,": _WITHOUT_TAPE,
-    "Cast string to float is not supported": _NO_NUMBERS,
+    "Cast string to float is not supported … head/": _NO_NUMBERS,
+    "Cast string to float is not supported": (
+        "The model computes with a feature of strings: turn it into numbers in input_fn, as by "
+        "tf.strings.to_number, or read it by a categorical column."
+    ),
+    "Cannot reshape a tensor with … /linear_model/": _SHAPE_OF_COLUMN,
+    "Cannot reshape a tensor with … /input_layer/": _SHAPE_OF_COLUMN,
+    "Cannot reshape a tensor with … dense_features": _SHAPE_OF_COLUMN,
+    "Missing train_op.": (
+        "In mode 'train', model_fn must return the op that trains the model as train_op; it "
+        "returned None. minimize and apply_gradients of a Keras optimizer return None in a graph: "
+        "use an optimizer of tf.compat.v1.train, or estimator_emb.keras.Adagrad."
+    ),
     "Instead got <dtype: 'string'>": _NO_NUMBERS,
     "Cannot create a tensor proto whose content is larger than 2GB": (
         "An array of input_fn becomes a part of the graph, which holds at most 2 GB: read files, "
@@ -53,7 +71,22 @@ _ADVICE = {
         "number in the file."
     ),
 }
-"""Phrase of TensorFlow's error -> the advice that is added."""
+"""Phrase of TensorFlow's error -> the advice that is added. In a phrase, … stands for any text."""
+_RECEIVER = (
+    "export_saved_model takes a function that returns a tf.estimator.export.ServingInputReceiver."
+)
+_ADVICE_ON_ARGUMENTS = {
+    "model_fn should return an EstimatorSpec.": "Is its `return` missing?",
+    "not supported between instances of": "steps and max_steps must be numbers, or None.",
+    "predict: tuple index out of range": (
+        "predict yields one example at a time, so each prediction must have the batch as its first "
+        "dimension. With yield_single_examples=False it yields whole batches."
+    ),
+    "export: … object has no attribute 'features'": _RECEIVER,
+    "export: … object is not callable": _RECEIVER,
+    "train: … object is not iterable": "hidden_units must be a list of numbers.",
+}
+"""The same for errors that a line of tensorflow-estimator raises. The text begins with a method."""
 
 
 def shortened(call: Call) -> contextlib.AbstractContextManager[Any]:
@@ -88,14 +121,20 @@ def known_errors(call: Call, error: Exception) -> None:
     """
     text = str(error.args[0]) if error.args else ""
     advised = _advised(text)
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    if frames.is_in(frame.f_code.co_filename, ("tensorflow_estimator",)):
+        advised = _advised(advised, _ADVICE_ON_ARGUMENTS, f"{call.method}: ")
     if isinstance(error, AttributeError):
         with contextlib.suppress(extras.MissingExtra):
             name = extras.load("tf1", "legacy.tf_v1").advice_about_name(error)
-            advised = f"{text}. {name}" if name and name not in text else text
+            if name and name not in text:
+                advised = f"{text}. {name}"
     if advised != text:
         error.args = (advised, *error.args[1:])
 
 
-def _advised(text: str) -> str:
-    advice = next((advice for said, advice in _ADVICE.items() if said in text), "")
+def _advised(text: str, table: Mapping[str, str] = _ADVICE, before: str = "") -> str:
+    said = before + text
+    found = (key for key in table if all(part in said for part in key.split(" … ")))
+    advice = table.get(next(found, ""), "")
     return f"{text.rstrip()}\n{advice}" if advice and advice not in text else text

@@ -147,6 +147,6 @@ def facts_of(graph: Any) -> Any:
 
 
 def with_hooks(spec: Any, hooks: Iterable[Any], mode: str) -> Any:
-    """Returns the `EstimatorSpec` with `hooks` added for its mode, or for `mode` if it is None."""
-    name, hooks = _HOOKS_OF[spec.mode or mode], list(hooks)
+    """Returns the `EstimatorSpec` with `hooks` added for `mode`, whatever mode the spec has."""
+    name, hooks = _HOOKS_OF[mode], list(hooks)
     return spec._replace(**{name: (*(getattr(spec, name) or ()), *hooks)}) if hooks else spec

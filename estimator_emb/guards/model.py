@@ -38,7 +38,6 @@ _METHODS = ("minimize", "apply_gradients", "compute_gradients")
 _OF_TENSORS = re.compile(r"\b(d?types?|shapes?|dimensions?|rank)\b", re.IGNORECASE)
 """Matches an error about the types or shapes of tensors."""
 _OF_COLUMN = re.compile(r"Feature (.+) is not in features dictionary")
-_MISSING = "Missing train_op."
 
 _COMBINE = frozenset(
     ("Add", "AddV2", "Maximum", "Minimum", "Mul", "Pow", "RealDiv", "SquaredDifference", "Sub")
@@ -191,18 +190,6 @@ def _looked_up_elsewhere(features: Any) -> list[str]:
     return sorted(keys.intersection(features))
 
 
-@on(Event.MODEL_FAILED, when=lambda call: call.in_session and call.method == "train")
-def missing_train_op(facts: Facts, error: Exception) -> None:
-    """Explains why the train_op of a model_fn may be None."""
-    if isinstance(error, ValueError) and error.args == (_MISSING,):
-        error.args = (
-            f"{_MISSING} In mode 'train', model_fn must return the op that trains the model as "
-            "train_op; it returned None. minimize and apply_gradients of a Keras optimizer return "
-            "None in a graph: use an optimizer of tf.compat.v1.train, such as "
-            "tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad.",
-        )
-
-
 @on(Event.MODEL_RETURNED, when=lambda call: call.ours)
 def model_values(facts: Facts, spec: Any) -> Any:
     """Rejects a wrong type or mode, and predictions without a batch dimension."""
@@ -223,11 +210,15 @@ def _checked_spec(owner: str, returned: Any, call: Call, needs_batch: Callable[[
         raise ValueError(
             f"model_fn should return an EstimatorSpec. In mode {mode!r}, {owner} returned {got}"
         )
-    if returned.mode != mode:
+    untrained = call.training and returned.train_op is None
+    # Without a TPU, tensorflow-estimator does not read the mode.
+    if returned.mode != mode and (call.on_cores or untrained):
         raise ValueError(
             f"{owner} was called with mode {mode!r}, and returned a {type(returned).__name__} of "
             f"mode {returned.mode!r}. Pass it the mode that model_fn is given."
         )
+    if call.on_cores and untrained:
+        raise ValueError("Missing train_op.")
     if mode == ModeKeys.PREDICT:
         _check_predictions(owner, returned, needs_batch)
     metrics = getattr(returned, "eval_metrics", None)

@@ -1,7 +1,9 @@
 """Checks what the steps of a training run: updates, gradients, and the global step."""
 
 import contextlib
+import linecache
 import logging
+import numbers
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -40,6 +42,8 @@ _GUARDS = ("If", "StatelessIf")
 """Types of the op around an assertion."""
 _ASSERTS = ("ops/check_ops.py", "ops/control_flow_assert.py")
 
+_CHOOSES = re.compile(r"var_list|trainable_variables|\.gradients?\(", re.IGNORECASE)
+_WITHOUT_GRADIENTS = re.compile(r'(?s)No gradients provided for any variable.*Tensor\("([^":]+)')
 _ADDS = ("AssignAdd", "AssignAddVariableOp")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
 _WITHOUT_COUNTERS = ("estimator_emb", "tensorflow", "tensorflow_estimator")
@@ -68,7 +72,7 @@ def reads_first_in_training(
     return with_hooks(spec, [hook], facts.call.mode)
 
 
-@on(Event.CALL, when=lambda call: call.method == "train" and call.max_steps is not None)
+@on(Event.CALL, when=lambda call: isinstance(call.max_steps, numbers.Real))
 @contextlib.contextmanager
 def reached_steps(call: Call) -> Iterator[None]:
     """Warns if a training has nothing to do because the model is already at `max_steps`."""
@@ -148,7 +152,8 @@ def unrun_updates(facts: Facts, spec: Any) -> None:
     unwritten = {one.name: one for one in facts.ops.unwritten_by(run)}
     scaffold = getattr(spec, "scaffold", None)
     sets_first = bool(getattr(spec, "scaffold_fn", None) or (scaffold and scaffold.init_fn))
-    if facts.call.warm_start is None and not sets_first and isinstance(spec.loss, tf.Tensor):
+    may_leave_out = sets_first or facts.call.warm_start or _chooses_variables(spec.train_op)
+    if not may_leave_out and isinstance(spec.loss, tf.Tensor):
         _say_blocked(facts, unwritten, spec.loss.op)
     by_remedy: dict[str, list[tuple[str, tf.Operation]]] = {}
     for name, writes in _unrun(unwritten, sets_first):
@@ -193,6 +198,15 @@ def _is_used(penalty: Any) -> bool:
     return any(op._id > last and op.name.startswith(scope) for op in ops)
 
 
+def _chooses_variables(train_op: Any) -> bool:
+    """Returns whether the lines around the train_op seem to choose the variables to train."""
+    frame = frames.innermost(frames.traceback_of(getattr(train_op, "op", train_op)))
+    if frame is None:
+        return False
+    lines = linecache.getlines(frame.filename)
+    return any(map(_CHOOSES.search, lines[max(0, frame.lineno - 11) : frame.lineno + 5]))
+
+
 def _is_restored(variable: Any) -> bool:
     """Returns whether the program gives the variable a value of a checkpoint."""
     before = structure.reached([variable.initializer], structure.before_of)
@@ -230,12 +244,20 @@ def _say_blocked(facts: Facts, unwritten: Container[str], loss: tf.Operation) ->
         if found:
             _say_of(
                 op,
-                f"No gradient reaches {some_of(found)}, so the training leaves its initial value, "
-                f"although the loss depends on it: the op {op.type} has no gradient. If that is "
-                "intended, give trainable=False.",
+                f"No gradient reaches {some_of(found)}, although the loss depends on it: the op "
+                f"{op.type} has no gradient. If that is intended, give trainable=False.",
                 facts.call,
             )
             return
+
+
+@on(Event.MODEL_FAILED, when=_trains)
+def no_gradients(facts: Facts, error: Exception) -> None:
+    """Names the op without a gradient if TensorFlow finds no gradient of any variable."""
+    if loss := _WITHOUT_GRADIENTS.match(str(error)):
+        with contextlib.suppress(KeyError):
+            op = tf.compat.v1.get_default_graph().get_operation_by_name(loss[1])
+            _say_blocked(facts, {one.op.name for one in tf.compat.v1.trainable_variables()}, op)
 
 
 def _passes(op: tf.Operation) -> bool:
@@ -378,7 +400,7 @@ def global_step(facts: Facts, spec: Any) -> Iterable[Any]:
             counters = [op for op in counters if op in run_too]
     if not counters:
         _warn_of_no_step(map(type, hooks))
-    elif any(op.type.startswith("Assign") for op in counters):  # Not in a branch.
+    if not counters or any(op.type.startswith("Assign") for op in counters):  # Not in a branch.
         console.counts_steps(tf.compat.v1.get_default_graph())
     return (
         [_StopsWhenReached(call.steps, call.max_steps)] if raised > 1 and call.counts_steps else []

@@ -92,7 +92,7 @@ def _unchanged(original: Any, **given: Any) -> Any:
 
 def _train(original: Any, self: Any, **given: Any) -> Any:
     for name in ("hooks", "saving_listeners"):
-        given[name] = program_checks.listed(given[name])
+        given[name] = program_checks.listed(name, given[name])
     asked = {name: given[name] for name in ("hooks", "steps", "max_steps", "saving_listeners")}
     watch = _watch(self, "train", **asked)
     with watch.surround() as own_hooks, watch.building(self):
@@ -101,7 +101,7 @@ def _train(original: Any, self: Any, **given: Any) -> Any:
 
 
 def _evaluate(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Any:
-    given["hooks"] = program_checks.listed(given["hooks"])
+    given["hooks"] = program_checks.listed("hooks", given["hooks"])
     asked = {name: given[name] for name in ("hooks", "steps")}
     watch = _watch(self, "evaluate", checkpoint_path=checkpoint_path, **asked)
     with watch.surround(), watch.building(self):
@@ -115,6 +115,7 @@ def _evaluate_run(original: Any, self: Any, all_hooks: Any, output_dir: Any, **g
 
 
 def _predict(original: Any, self: Any, checkpoint_path: Any, **given: Any) -> Iterator[Any]:
+    given["hooks"] = program_checks.listed("hooks", given["hooks"])
     watch = _watch(self, "predict", checkpoint_path=checkpoint_path)
     values = original(self, checkpoint_path=watch.call.checkpoint, **given)
     yield from watch.predictions(self, values)

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from estimator_emb.catalog import extras
 from estimator_emb.catalog import wheel as wheels
+from estimator_emb.catalog.legacy import TREES
 from estimator_emb.compat.internals.patches import AliasFinder, Changes, SharedModule
 from estimator_emb.legacy import contrib, removed_aliases
 from estimator_emb.reporting import console
@@ -138,6 +139,8 @@ def advice_about_name(error: BaseException) -> str | None:
         return None
     if error.name == "contrib" and re.fullmatch(_API_V1, error.obj.__name__):
         return _HINT
+    if str(error.name).startswith("BoostedTrees"):
+        return TREES
     match = _API.fullmatch(error.obj.__name__)
     if match is None or ".compat.v1" in error.obj.__name__:
         return None

@@ -28,10 +28,6 @@ PARAMETERS: tuple[type[OptimizationParameters], ...] = tuple(
 )
 """All optimizer classes of the legacy vocabulary, sorted by name."""
 
-for _one in PARAMETERS:
-    if "__init__" in vars(_one):  # A dataclass gets `__init__` after `__init_subclass__`.
-        method_of_program(_one, "__init__")
-
 TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
     SGD,
     Adagrad,
@@ -40,6 +36,10 @@ TF2_OPTIMIZERS: tuple[type[OptimizationParameters], ...] = (
     FTRL,
 )
 """All optimizer classes of the TF2 vocabulary, each a subclass of its legacy class."""
+
+for _one in (*PARAMETERS, *TF2_OPTIMIZERS):
+    if "__init__" in vars(_one):
+        method_of_program(_one, "__init__")
 
 
 def tf2_class(optimizer: type[OptimizationParameters]) -> type[OptimizationParameters] | None:

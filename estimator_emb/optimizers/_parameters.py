@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 
 from estimator_emb.reporting import suggestions
-from estimator_emb.reporting.program_calls import method_of_program
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,11 +203,6 @@ class OptimizationParameters:
             suggestions.check_argument(
                 type(self).__name__, _RANGES[allowed](value), shown, allowed, value
             )
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            method_of_program(cls, "__init__")
 
     def update(self, math: Math, lr: Any, g: Any, w: Any, *slots: Any) -> tuple[Any, ...]:
         """Returns rows of the table and of the slots after a step of the optimizer.

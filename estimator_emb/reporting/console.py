@@ -96,7 +96,7 @@ def _is_no_advice_to_leave(record: logging.LogRecord) -> bool:
 
 
 def counts_steps(graph: tf.Graph) -> None:
-    """Silences a warning that is wrong if two session calls read the same global step."""
+    """Silences TensorFlow's warning about the global step: it is wrong, or was given already."""
     _counting.add(graph)
 
 
@@ -139,6 +139,8 @@ def _set_up() -> None:
     for handler in tensorflow.handlers:
         _add_filter(handler, _not_by_root(handler))
     console = _Console()
+    for handler in console.replaced:
+        _add_filter(handler, lambda record: record.name != logger.name)
     logger.addHandler(console)
     _undo.callback(logger.removeHandler, console)
     logger.setLevel(_LEVEL)
@@ -207,6 +209,8 @@ class _Console(logging.StreamHandler):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
+        self.replaced = list(logging.root.handlers)
+        """Root handlers that a library has added."""
         self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
     @property
@@ -218,7 +222,8 @@ class _Console(logging.StreamHandler):
             super().emit(record)
 
     def filter(self, record: logging.LogRecord) -> Any:
-        taken = logger.handlers != [self] or (logger.propagate and logging.root.handlers)
+        others = set(logging.root.handlers).difference(self.replaced)
+        taken = logger.handlers != [self] or (logger.propagate and others)
         return False if taken else super().filter(record)
 
 

@@ -58,16 +58,8 @@ def called_by_program(
 
 
 def method_of_program(cls: type, method: str) -> None:
-    """Wraps a method that programs call. The traceback of a constructor's error stays whole."""
-    function = cls.__dict__[method]
-    function = getattr(function, "__func__", function)
-
-    @functools.wraps(function)
-    def construct(*args: Any, **kwargs: Any) -> Any:
-        with console.shown():
-            return function(*args, **kwargs)
-
-    called = construct if method in ("__init__", "__new__") else called_by_program(function)
+    """Wraps a method or a constructor that programs call."""
+    called = called_by_program(getattr(cls, method))
     setattr(cls, method, staticmethod(called) if method == "__new__" else called)
 
 

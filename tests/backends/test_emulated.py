@@ -259,8 +259,8 @@ def test_input_that_ends_early_is_an_error(tmp_path):
     with pytest.raises(tf.errors.OutOfRangeError) as error:
         estimator.train(numbers(*range(6), repeat=False), steps=8)
     assert str(error.value) == (
-        "The input ended after 2 steps of a loop. As on a TPU, input_fn must yield a batch for "
-        "every step asked for; repeat() its dataset, or ask for fewer steps."
+        "The input ended after 6 steps. As on a TPU, input_fn must yield a batch for every step "
+        "asked for; repeat() its dataset, or ask for fewer steps."
     )
 
 

@@ -116,7 +116,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
         ),
         ("nan", "features['ages'] of core 2: nan in sample 0, at [0, 0], and", 2),
         ("hook", "host 1 (NAME): KeyError: 'of a hook'", 2),
-        ("ends", "host 1 (NAME): InputEndedError: The input ended after 0 steps of a loop.", 4),
+        ("ends", "host 1 (NAME): InputEndedError: The input ended after 4 steps.", 4),
     ],
 )
 def test_all_end_with_the_error_of_a_host(case, words, last, tmp_path):

@@ -182,6 +182,19 @@ LINES = {
 """Legacy name -> output of --explain."""
 
 
+MISSPELT = {
+    "fuly_connected": "fully_connected",
+    "tf.contrib.layers.fuly_connected": "fully_connected",
+    "tf.contrib.layer.dense": "tf.contrib.layers",
+    "tf.app.rum": "run",
+    "tf.layers.dens": "dense",
+    "tf.compat.v1.layers.dens": "dense",
+    "tf.loging.info": "tf.logging",
+    "tf.estimator.Estimatr": "Estimator",
+    "tf.train.AdamOptimizr": "AdamOptimizer",
+}
+
+
 def explained(capsys, name, status=0):
     assert main_lib.main(["migrate", "--explain", name]) == status
     return capsys.readouterr()
@@ -209,8 +222,12 @@ def test_explain_prints_where_each_name_is(capsys):
     for name in ("nonsense", "tf.train.Checkpoint", "my.module"):
         said = f"estimator-emb migrate: {name!r} is in no table of legacy names.\n"
         assert explained(capsys, name, status=2) == ("", said)
-    misspelt = explained(capsys, "fuly_connected", status=2).err
-    assert " Did you mean 'fully_connected'?" in misspelt
+    for name, meant in MISSPELT.items():
+        assert f" Did you mean {meant!r}?" in explained(capsys, name, status=2).err, name
+    adam = "tf.train.AdamOptimizer: now tf.compat.v1.train.AdamOptimizer. --tf-v1 has it.\n"
+    assert explained(capsys, "AdamOptimizer").out == adam
+    for name in ("tf.app.run", "tf.layers.dense", "tf.flags.FLAGS.mine", "tf.contrib.crf.decode"):
+        assert explained(capsys, name).out.startswith(f"{name}: "), name
 
 
 @pytest.mark.slow

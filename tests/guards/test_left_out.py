@@ -112,7 +112,7 @@ def unnormalized_images(x, labels):
 LEFT_OUT = {
     lost_penalty: "The regularization losses, such as 'dense/kernel/Regularizer/mul', are part of",
     lost_penalty_of_variable: "get_regularization_loss() to the loss",
-    by_argmax: "No gradient reaches cut/kernel, cut/bias, so the training leaves",
+    by_argmax: "No gradient reaches cut/kernel, cut/bias, although the loss",
     by_rounding: "the op Cast has no gradient",
     by_comparison: "the op Greater has no gradient",
     by_python: "the op PyFunc has no gradient",
@@ -130,6 +130,19 @@ def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog)
     (line,) = warnings_of(kind, tmp_path, build, caplog)
     assert LEFT_OUT[build] in line
     assert f"in {build.__name__}" in line
+
+
+@of_each_kind
+def test_the_op_that_blocks_all_gradients_is_named(kind, tmp_path, caplog):
+    def build(features, labels, mode, spec):
+        loss = squared(tf.cast(tf.argmax(layers.dense(features["x"], 3), 1), tf.float32), labels)
+        return spec(mode, loss=loss, train_op=minimized(loss))
+
+    estimator = harness.of_kind(kind, build, tmp_path, run={})
+    message = harness.refusal(ValueError, estimator.train, input_fn, max_steps=1)
+    assert message.startswith("No gradients provided for any variable")
+    (line,) = (line for line in harness.said(caplog) if line.startswith("No gradient reaches"))
+    assert "dense/kernel, dense/bias, although" in line and "the op ArgMax has no" in line
 
 
 # Correct programs.
@@ -186,6 +199,14 @@ def penalty_by_hand(x, labels):
 def some_variables(x, labels):
     loss = squared(layers.dense(layers.dense(x, 3, name="a"), 1, name="b"), labels)
     return loss, minimized(loss, v1.trainable_variables("b"))
+
+
+def blocked_on_purpose(x, labels):
+    chosen = tf.argmax(layers.dense(x, 3, name="cut"), 1)
+    loss = squared(layers.dense(tf.one_hot(chosen, 3), 1, name="top"), labels)
+    optimizer = v1.train.GradientDescentOptimizer(0.001)
+    top = v1.trainable_variables("top")
+    return loss, optimizer.minimize(loss, v1.train.get_global_step(), top)
 
 
 def adversaries(x, labels):
@@ -330,6 +351,7 @@ def dropped_by_ops(x, labels):
 CORRECT = [
     *(penalty_added, penalties_added, total_loss, penalty_minimized_only, some_penalties),
     *(penalty_off, penalty_of_keras, penalty_by_hand, some_variables, adversaries, stopped),
+    blocked_on_purpose,
     *(stopped_choice, straight_through, with_own_gradient, policy, nearest_code, tied, unused),
     *(sized, whole_number, not_trainable, own_update, accumulated, branch, loop, trained_layers),
     *(switched_layers, resting_layers, frozen_layers, layers_by_position, layers_of_features),

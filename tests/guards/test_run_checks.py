@@ -102,8 +102,8 @@ def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, tmp_path):
         message = NOTHING_TO_EVALUATE
         if samples:
             message = (
-                "The input ended after 1 steps of a loop. As on a TPU, input_fn must yield a batch "
-                "for every step asked for; repeat() its dataset, or ask for fewer steps."
+                "The input ended after 1 steps. As on a TPU, input_fn must yield a batch for "
+                "every step asked for; repeat() its dataset, or ask for fewer steps."
             )
         raises(
             message,

@@ -56,10 +56,10 @@ model_fn = in_mode('eval')
     model_fn ({lambda}) was called with mode 'train', and returned a TPUEstimatorSpec of mode
     'eval'. Pass it the mode that model_fn is given.
 train_op = lambda loss: None
-    Missing train_op. In mode 'train', model_fn must return the op that trains the model as
+    Missing train_op.
+    In mode 'train', model_fn must return the op that trains the model as
     train_op; it returned None. minimize and apply_gradients of a Keras optimizer return None in
-    a graph: use an optimizer of tf.compat.v1.train, such as
-    tf.compat.v1.train.AdamOptimizer, or estimator_emb.keras.Adagrad.
+    a graph: use an optimizer of tf.compat.v1.train, or estimator_emb.keras.Adagrad.
 loss = lambda logits, labels: tf.identity(logits - labels, name='each')
     Loss must be scalar, given: Tensor("each:0", shape=(4, 1), dtype=float32)
 loss = lambda logits, labels: tf.constant(1, name='whole')

@@ -263,6 +263,22 @@ def test_a_traceback_has_the_programs_lines_and_no_more(on_tpu, fault, installed
     assert shown.count('  File "program"') == 2 and shown.count("Traceback (most") == 1, shown
 
 
+@pytest.mark.parametrize(
+    "construct",
+    [
+        lambda: ee.TPUConfig(device="gpu"),
+        lambda: ee.AdagradParameters(0.1, initial_accumulator=-1),
+        lambda: ee.EmbeddingConfigSpec(),
+        lambda: ee.TPUEstimator(lambda features, params: None),
+    ],
+)
+def test_a_constructors_error_has_the_programs_lines_only(construct):
+    with pytest.raises(ValueError) as caught:
+        construct()
+    ours = ["call"] if sys.version_info < (3, 11) else []
+    assert lines_of(caught.value)[1:] == ["<lambda>", *ours]
+
+
 def test_a_cause_that_says_more_stays():
     def fail():
         try:

@@ -21,13 +21,14 @@ import tensorflow as tf
 from estimator_emb.backends import tpu_checks
 from estimator_emb.backends.emulated.topology import EmulatedContext, host_calls, replicas_of
 from estimator_emb.compat.internals.estimators import ModeKeys
-from estimator_emb.compat.internals.graphs import data_nest
+from estimator_emb.compat.internals.graphs import data_nest, not_converted
 from estimator_emb.compat.internals.tpu_estimator import Inputs, TPUContext
 from estimator_emb.engine import structure_checks
 from estimator_emb.engine.bad_input import require
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.inputs import SparsePlaces
 from estimator_emb.guards.checks import batch_names
+from estimator_emb.reporting import error_notes
 from estimator_emb.spec.resolved import Table
 
 
@@ -206,6 +207,7 @@ def _same_for_all(ctx: EmulatedContext) -> bool:
 def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Dataset:
     """Pads the dataset to batches of `size` samples and steps of `together` batches."""
 
+    @not_converted
     def fill_up(*element: Any) -> dict[str, Any]:
         batch = _parsed(element[0] if len(element) == 1 else element)
         first = data_nest.flatten(batch["features"])[0]
@@ -218,10 +220,10 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
             missing = tf.cast(size - samples, tf.int32)
         with tf.control_dependencies(_size_checks(batch)):
             missing = tf.identity(missing)
-        return {
-            **data_nest.map_structure(lambda value: _with_empty(value, missing, size), batch),
-            "real": tf.range(size) < size - missing,
-        }
+        parts = batch["features"], batch.get("labels")
+        with error_notes.explained(batch_names.explain, *parts, size):
+            filled = data_nest.map_structure(lambda value: _with_empty(value, missing, size), batch)
+        return {**filled, "real": tf.range(size) < size - missing}
 
     def not_real(element: dict[str, Any]) -> dict[str, Any]:
         return {**element, "real": tf.zeros_like(element["real"])}

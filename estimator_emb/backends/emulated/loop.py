@@ -39,7 +39,8 @@ class LoopHook(OutfeedHostCallHook):
         self._every_n_steps = every_n_steps
         self._made: int | None = None
         """Steps completed in this loop. None between loops."""
-        self._any_loop = False
+        self._earlier = 0
+        """Steps of the earlier loops."""
 
     def begin(self) -> None:
         super().begin()
@@ -57,19 +58,19 @@ class LoopHook(OutfeedHostCallHook):
         return tf.compat.v1.train.SessionRunArgs(self._after_step(self._made))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
+        self._earlier += (self._made or 0) + 1
         self._made = None
-        self._any_loop = True
 
     def end(self, session: tf.compat.v1.Session) -> None:
         super().end(session)
         if self._made is not None:
             # A monitored session treats the end of its input as a regular stop.
-            if not self._made and not self._any_loop:
+            steps = self._earlier + self._made
+            if not steps:
                 return  # `input_fn` reports an empty input.
             raise input_fn.InputEndedError(
-                f"The input ended after {self._made} steps of a loop. As on a TPU, input_fn must "
-                "yield a batch for every step asked for; repeat() its dataset, or ask for fewer "
-                "steps."
+                f"The input ended after {steps} steps. As on a TPU, input_fn must yield a batch "
+                "for every step asked for; repeat() its dataset, or ask for fewer steps."
             )
 
     def _after_step(self, index: int) -> list[Any]:

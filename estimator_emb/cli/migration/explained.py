@@ -3,13 +3,21 @@
 `estimator-emb migrate --explain` prints such lines, and docs/legacy_names.md lists them all.
 """
 
+import functools
+import importlib
 import re
+from types import ModuleType
+from typing import Any
 
 from estimator_emb.catalog import contrib as contrib_names
 from estimator_emb.catalog import tf1 as tf1_names
+from estimator_emb.cli import load_package
 from estimator_emb.cli.migration import renames
+from estimator_emb.reporting.suggestions import suggestion
 
 _CONTRIB = "tf.contrib."
+_UNLISTED = ("left ", "neither ", "TensorFlow 1.15's ")
+"""Start of the text about a name that a module may have, although no table lists it."""
 
 
 def names() -> list[str]:
@@ -28,11 +36,52 @@ def lines(name: str) -> list[str]:
     """
     name = _listed(name)
     found = [one for one in names() if one.startswith(f"{name}.")]
-    if where(name) is not None:
+    place = where(name)
+    if place is not None and not (place.startswith(_UNLISTED) and near(name)):
         found.insert(0, name)
     elif not found:
-        found = [one for one in names() if one.endswith(f".{name}")]
+        found = [one for one in _known() if one.endswith(f".{name}")]
     return [f"{one}: {where(one)}" for one in found]
+
+
+def near(name: str) -> str:
+    """Returns " Did you mean 'x'?" for a name that is no known name but resembles one, or ''."""
+    name = re.sub(r"^tf\.compat\.v1\.(?!estimator\b)", "tf.", _listed(name))
+    if name in _known() or not _is_missing(_module("tensorflow"), name.removeprefix("tf.")):
+        return ""
+    owner, _, last = name.rpartition(".")
+    parts = [one.rpartition(".") for one in _known()]
+    inside = [leaf for module, _, leaf in parts if owner in ("", module)]
+    if inside or owner in _known():
+        return suggestion(last, inside)
+    return suggestion(owner, {module for module, _, _ in parts})
+
+
+@functools.cache
+def _known() -> list[str]:
+    """Returns all listed names, and the names of TensorFlow 1 in `tf.compat.v1` and its modules."""
+    v1 = _module(renames.TF1)
+    found = dir(v1)
+    for name, module in [(name, getattr(v1, name)) for name in found]:
+        if isinstance(module, ModuleType) and not name.startswith("_"):
+            found += [f"{name}.{leaf}" for leaf in dir(module)]
+    return [*names(), *(f"tf.{path}" for path in found if tf1_names.part_of(path))]
+
+
+def _module(name: str) -> Any:
+    load_package()
+    return importlib.import_module(name)
+
+
+def _is_missing(owner: Any, path: str) -> bool:
+    """Returns whether a module, or a module in it, lacks the name."""
+    for part in path.split("."):
+        if not isinstance(owner, ModuleType):
+            break  # The attributes of an object may depend on the program.
+        if not hasattr(owner, part):
+            return True
+        owner = getattr(owner, part)
+    return False
 
 
 def _listed(name: str) -> str:
@@ -49,8 +98,13 @@ def where(name: str) -> str | None:
     found = renames.look_up(spelled)
     if found is None:
         path = name.removeprefix("tf.")
-        is_v1 = path != name and tf1_names.part_of(path) is not None
-        return f"now tf.compat.v1.{path}. --tf-v1 has it." if is_v1 else None
+        if (
+            path == name
+            or tf1_names.part_of(path) is None
+            or _is_missing(_module(renames.TF1), path)
+        ):
+            return None
+        return f"now tf.compat.v1.{path}. --tf-v1 has it."
     meaning, count = found
     if isinstance(meaning, renames.Target):
         return f"now {'.'.join([meaning.path, *spelled.split('.')[count:]])}."

@@ -18,6 +18,7 @@ from estimator_emb.catalog.legacy import (
     FROM_TENSORFLOW,
     LACKING,
     REPLACED,
+    TREES,
 )
 
 TF1 = "tensorflow.compat.v1"
@@ -102,10 +103,7 @@ _EXPERIMENTAL = (
     "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook"
 )
 
-_TREES = Advice(
-    "tensorflow-estimator has no boosted trees any more; the package "
-    "tensorflow-decision-forests trains such models."
-)
+_TREES = Advice(TREES)
 
 
 def _api(owner: str, api: str, ours: str, stock: str, experimental: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
     `samples`: the model may flatten the batch, or have it in another dimension. Without an error,
     warns about labels of 1 sample, because most losses silently broadcast them over the batch.
     """
-    with error_notes.explained(_explain, features, labels, samples):
+    with error_notes.explained(explain, features, labels, samples):
         yield
     for name, size in _other_sizes({"labels": labels}, samples):
         if size == 1:
@@ -45,7 +45,8 @@ def compared(features: Any, labels: Any, samples: int | None) -> Iterator[None]:
             )
 
 
-def _explain(error: Exception, features: Any, labels: Any, samples: int | None) -> Any:
+def explain(error: Exception, features: Any, labels: Any, samples: int | None) -> Any:
+    """Returns a ValueError that names the tensors with a wrong number of samples, or None."""
     if not isinstance(error, ValueError):
         return None
     if "returned by input_fn must have static shape" in str(error):

@@ -42,8 +42,12 @@ def is_batch_size(size: Any) -> bool:
     return isinstance(size, numbers.Integral) and int(size) > 0
 
 
-def listed(given: Any) -> Any:
+def listed(name: str, given: Any) -> Any:
     """Returns a list of what an iterator yields, because our own hooks are added to it."""
+    try:
+        iter(given or ())
+    except TypeError as error:
+        raise TypeError(f"{error}: {name} must be a list; got {given!r}.") from None
     return list(given) if isinstance(given, Iterator) else given
 
 
