@@ -7,13 +7,11 @@ replaced class stays unchanged, because the class names itself in `super(...)`. 
 substitute module instead. It has our class, and shares everything else.
 """
 
-import contextlib
-import functools
 import importlib
 import importlib.util
 import re
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 from estimator_emb import estimator, optimizers
 from estimator_emb.backends.cluster import training
@@ -77,7 +75,6 @@ _API_COPIES = {
 _RENAMED = {"tf_keras.legacy_tf_layers": "tf_keras.src.legacy_tf_layers"}
 """Module that tf-keras has renamed, and that TensorFlow still imports -> its current name."""
 
-_API_WITHOUT_V1 = re.compile(rf"tensorflow(\._api\.v2\.(?!compat)\w+)?|{re.escape(legacy.API_V2)}")
 _API_ROOT = re.compile(r"tensorflow(\._api\.v2(\.v2)?)?(\.compat\.v[12])*")
 
 _installed: Changes | None = None
@@ -104,7 +101,6 @@ def install(tf_v1: bool = False, contrib: str | None = None) -> None:
     * `Estimator` and canned Estimators get the safeguards of `TPUEstimator`. SIGTERM ends a
       training with a checkpoint. The log says where it trains and shows its progress. An evaluation
       without input is an error, and so is a checkpoint that does not fit.
-    * Errors about missing names of TensorFlow's API say so if TensorFlow 1 has the name.
 
     Classes that a program has imported before by `from ... import <class>` stay as they were. A
     second call changes nothing. `uninstall` restores everything except TensorFlow 1.
@@ -137,7 +133,6 @@ def _install() -> None:
         keras_overrides.fit_overrides(changes)
         text_frames.take_text(changes)
         _supply_moved(changes)
-        _advise_about_names(changes)
         console.without_advice_to_leave(changes)
         input_checkpoint.attach_hooks()
         _installed = changes.pop_all()
@@ -220,23 +215,6 @@ def _supply_moved(changes: Changes) -> None:
                 if not hasattr(module, name):
                     found = importlib.import_module(f"tensorflow.python.{place}")
                     changes.set_attribute(module, name, getattr(found, now or name))
-
-
-def _advise_about_names(changes: Changes) -> None:
-    """Makes errors about missing names say that TensorFlow 1 has the name."""
-    for name, module in list(sys.modules.items()):
-        if _API_WITHOUT_V1.fullmatch(name) and not hasattr(module, "__getattr__"):
-            changes.set_attribute(module, "__getattr__", functools.partial(_missing, module))
-
-
-def _missing(module: Any, name: str) -> NoReturn:
-    text = f"module {module.__name__!r} has no attribute {name!r}"
-    error = AttributeError(text, name=name, obj=module)
-    with contextlib.suppress(extras.MissingExtra):
-        tf_v1 = None if name.startswith("_") else extras.load("tf1", "legacy.tf_v1")
-        if advice := tf_v1 and tf_v1.advice_about_name(error):
-            error.args = (f"{text}. {advice}",)
-    raise error
 
 
 def _is_absent(name: str) -> bool:

@@ -531,20 +531,6 @@ def test_missing_names_get_advice_to_try_tf_v1(program, advice, monkeypatch):
     assert tf_v1.advice_about_name(error.value) == advice
 
 
-def test_install_makes_errors_about_names_of_tensorflow_1_say_so(installed):
-    for name in ("logging", "contrib"):
-        with pytest.raises(AttributeError, match=f"attribute {name!r}.*install\\(tf_v1=True"):
-            getattr(tf, name)
-    with pytest.raises(AttributeError, match=r"AdamOptimizer'.*tf\.compat\.v1\.train\.Adam"):
-        tf.train.AdamOptimizer  # noqa: B018
-    with pytest.raises(
-        AttributeError, match="BoostedTreesClassifier'.*tensorflow-decision-forests"
-    ):
-        tf.estimator.BoostedTreesClassifier  # noqa: B018
-    with pytest.raises(AttributeError, match="has no attribute 'nonsense'$"):
-        tf.nonsense  # noqa: B018
-
-
 def test_missing_estimator_names_get_advice_to_try_tf_v1(installed):
     with pytest.raises(AttributeError) as error:
         tf.estimator.tpu.TPUEstimator  # noqa: B018
