@@ -134,9 +134,6 @@ dense_optimizer = lambda program: program.parameters()
     optimization_parameters of an EmbeddingConfigSpec. For the other variables, use an optimizer
     of tf.compat.v1.train.
 [evaluate ValueError]
-model_fn = in_mode('train')
-    model_fn ({lambda}) was called with mode 'eval', and returned a TPUEstimatorSpec of mode
-    'train'. Pass it the mode that model_fn is given.
 metrics = lambda labels, logits: {'mean': v1.metrics.mean(logits)}
     eval_metrics should be tuple or list
 metrics = lambda labels, logits: (lambda logits: {'loss': v1.metrics.mean(logits)}, [logits])
