@@ -105,7 +105,9 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
     step = int(saved.rpartition("-")[2])
     assert 4 <= step <= 6  # The signal comes while a batch is read.
     at = "" if evaluates else f" at step {step}"  # The last evaluation is abandoned.
-    assert harness.said(caplog) == [
+    # A slow machine also says this.
+    lines = [one for one in harness.said(caplog) if "waits for TensorFlow to close" not in one]
+    assert lines == [
         "SIGTERM: training ends with this step. Another signal ends it at once.",
         f"SIGTERM ended the training{at}. The model is saved in {saved}: run the "
         "program again to go on from there.",
