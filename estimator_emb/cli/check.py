@@ -142,6 +142,7 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
     from estimator_emb.compat.internals.estimators import Estimator, TrainingExecutor
     from estimator_emb.compat.internals.patches import Changes
     from estimator_emb.preflight import described
+    from estimator_emb.reporting import program_calls
 
     def leave(*steps: tuple[Any, Any, str, bool]) -> None:
         try:
@@ -172,6 +173,8 @@ def _intercepted(check: Callable[[Any, Any, str, bool], None]) -> Iterator[None]
         return EmulatedTPU(request, described.DescribedDevices(request))
 
     with Changes() as changes:
+        # The lines of a constructor show that it refused its arguments.
+        changes.set_attribute(program_calls, "shorten_traceback", lambda *args: None)
         changes.set_attribute(choose, "BACKENDS", {**choose.BACKENDS, "pjrt": on_devices})
         for method, mode in {"train": "train", "evaluate": "eval", "predict": "infer"}.items():
             intercept = intercepting(method, mode)

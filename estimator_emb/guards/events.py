@@ -148,5 +148,5 @@ def facts_of(graph: Any) -> Any:
 
 def with_hooks(spec: Any, hooks: Iterable[Any], mode: str) -> Any:
     """Returns the `EstimatorSpec` with `hooks` added for `mode`, whatever mode the spec has."""
-    name, hooks = _HOOKS_OF[mode], list(hooks)
+    name, hooks = _HOOKS_OF.get(mode, "prediction_hooks"), list(hooks)  # Exports have other modes.
     return spec._replace(**{name: (*(getattr(spec, name) or ()), *hooks)}) if hooks else spec

@@ -31,7 +31,7 @@ def called_by_program(
             with console.shown():
                 result = function(*args, **kwargs)
         except _SHORTENED as error:
-            _shorten_traceback(error, before)
+            shorten_traceback(error, before)
             if sys.version_info < (3, 11):
                 raise error  # A bare raise would bring the whole traceback back.
             raise
@@ -49,7 +49,7 @@ def called_by_program(
                 with console.shown():
                     values.close()
         except _SHORTENED as error:
-            _shorten_traceback(error, before)
+            shorten_traceback(error, before)
             if sys.version_info < (3, 11):
                 raise error  # A bare raise would bring the whole traceback back.
             raise
@@ -63,7 +63,7 @@ def method_of_program(cls: type, method: str) -> None:
     setattr(cls, method, staticmethod(called) if method == "__new__" else called)
 
 
-def _shorten_traceback(error: BaseException, before: BaseException | None) -> None:
+def shorten_traceback(error: BaseException, before: BaseException | None) -> None:
     """Keeps only the program's lines in an error and its causes, up to the handled `before`.
 
     A cause that no line of the program raised is hidden if the next error repeats its message.

@@ -27,6 +27,17 @@ A summary takes about twice the time of a step's embedding work.
 class RunConfig(StockRunConfig):
     """tensorflow-estimator's `RunConfig`. The log of its construction is shown."""
 
+    # By name, because `install` may replace the constructor that this calls.
+    def __init__(
+        self,
+        tpu_config: Any = None,
+        evaluation_master: str | None = None,
+        master: str | None = None,
+        cluster: Any = None,
+        **kwargs: Any,
+    ):
+        super().__init__(tpu_config, evaluation_master, master, cluster, **kwargs)
+
 
 method_of_program(RunConfig, "__init__")
 

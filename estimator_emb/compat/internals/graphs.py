@@ -100,9 +100,6 @@ default_variable_store = _variable_scope._get_default_variable_store
 PartitionInfo = _variable_scope._PartitionInfo
 """Passed to initializers with the argument `partition_info`: the part of a table to initialize."""
 
-VAR_HANDLES, READ_VARIABLES = "_VarHandlesOp", "_ReadVariablesOp"
-"""Types of ops that hold or read many variables, of any types. Only a CPU holds variables so."""
-
 # ---- Savers -----------------------------------------------------------------------------------
 
 BulkSaverBuilder = _saver.BulkSaverBuilder

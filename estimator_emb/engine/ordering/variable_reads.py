@@ -5,9 +5,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb.compat.internals.graphs import READ_VARIABLES, VAR_HANDLES
 from estimator_emb.engine.ordering import reads_before_writes
 
+_HOLD, _READ = "_VarHandlesOp", "_ReadVariablesOp"
+"""Types of ops that hold or read many variables, of any types. Only a CPU holds variables so."""
 _SPARSE = ("ResourceScatter", "ResourceSparse")
 """Start of the op types after which a plain read of a variable copies the variable."""
 
@@ -50,10 +51,10 @@ def _read_together(variables: Mapping[str, tf.Variable]) -> dict[str, tf.Tensor]
         "shapes": listed(shape=[tf.TensorShape(None).as_proto()] * count),
     }
     resources = [tf.resource] * count
-    held = graph.create_op(VAR_HANDLES, [], resources, attrs=given | named, name="held").outputs
+    held = graph.create_op(_HOLD, [], resources, attrs=given | named, name="held").outputs
     sparse = [copy for copy, one in zip(held, handles, strict=True) if _is_sparse(one)]
     with tf.control_dependencies([tf.raw_ops.DisableCopyOnRead(resource=one) for one in sparse]):
-        read = graph.create_op(READ_VARIABLES, held, dtypes, attrs=given, name="read")
+        read = graph.create_op(_READ, held, dtypes, attrs=given, name="read")
     return dict(zip(variables, read.outputs, strict=True))
 
 
