@@ -209,8 +209,8 @@ class _Console(logging.StreamHandler):
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)
-        self.replaced = list(logging.root.handlers)
-        """Root handlers that a library has added."""
+        self.replaced = list(filter(_is_implicit, logging.root.handlers))
+        """Root handlers that a library's log call has added."""
         self.setFormatter(logging.Formatter("%(name)s: %(message)s"))
 
     @property

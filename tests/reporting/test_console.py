@@ -95,6 +95,7 @@ def test_a_program_without_logging_is_quiet(tmp_path):
     assert "program.py:11: UserWarning: `tf.layers.dense`" in dense
     tables = "estimator_emb: Embedding tables train on the host: 1 table, 9 rows, "
     expected = [
+        "estimator_emb: TPUConfig(device='host'): no effect, as use_tpu=False.",
         tables,
         "estimator_emb: step 20 of 20, mean loss ",
         "estimator_emb: evaluation at step 40: loss ",
@@ -106,7 +107,7 @@ def test_a_program_without_logging_is_quiet(tmp_path):
     assert len(rest) == len(expected), lines
     for line, start in zip(rest, expected, strict=True):
         assert line.startswith(start), lines
-    assert rest[1].endswith(" examples/s")
+    assert rest[2].endswith(" examples/s")
 
 
 ABSL = """
@@ -126,10 +127,11 @@ def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
         f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
     ]
-    assert len(mine) == 3, lines
-    assert "] Embedding tables train on the host: 1 table" in mine[0]
-    assert "] step 20 of 20, mean loss " in mine[1]
-    assert "] evaluation at step 40: loss " in mine[2]
+    assert len(mine) == 4, lines
+    assert "] TPUConfig(device='host'): no effect, as use_tpu=False." in mine[0]
+    assert "] Embedding tables train on the host: 1 table" in mine[1]
+    assert "] step 20 of 20, mean loss " in mine[2]
+    assert "] evaluation at step 40: loss " in mine[3]
 
 
 @pytest.fixture
