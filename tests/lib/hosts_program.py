@@ -88,7 +88,9 @@ def replaced(data, key, value):
 
 
 def dense_model_fn(features, labels, mode, params):
-    loss = tf.reduce_mean(tf.square(v1.layers.dense(features["ages"], 1) - labels))
+    glorot = v1.initializers.glorot_uniform(seed=1)
+    output = v1.layers.dense(features["ages"], 1, kernel_initializer=glorot)
+    loss = tf.reduce_mean(tf.square(output - labels))
     return harness.minimized(mode, loss, optimizer=v1.train.AdagradOptimizer(0.1))
 
 

@@ -56,8 +56,7 @@ model_fn = in_mode('eval')
     model_fn ({lambda}) was called with mode 'train', and returned a TPUEstimatorSpec of mode
     'eval'. Pass it the mode that model_fn is given.
 train_op = lambda loss: None
-    Missing train_op.
-    In mode 'train', model_fn must return the op that trains the model as
+    Missing train_op.\nIn mode 'train', model_fn must return the op that trains the model as
     train_op; it returned None. minimize and apply_gradients of a Keras optimizer return None in
     a graph: use an optimizer of tf.compat.v1.train, or estimator_emb.keras.Adagrad.
 loss = lambda logits, labels: tf.identity(logits - labels, name='each')
