@@ -84,7 +84,10 @@ _ADVICE_ON_ARGUMENTS = {
     ),
     "export: … object has no attribute 'features'": _RECEIVER,
     "export: … object is not callable": _RECEIVER,
-    "train: … object is not iterable": "hidden_units must be a list of numbers.",
+    "train: … object is not iterable": (
+        "hidden_units must be a list of numbers, feature_columns a list of columns, and the hooks "
+        "of an EstimatorSpec a list of hooks."
+    ),
 }
 """The same for errors that a line of tensorflow-estimator raises. The text begins with a method."""
 

@@ -278,6 +278,8 @@ def test_migrate_needs_libcst_and_no_tensorflow(folder):
     done = run("tensorflow", "migrate", "--write", "a.py")
     assert (done.returncode, done.stdout, done.stderr) == (0, "changed a.py\n", "")
     assert (folder / "a.py").read_text() == NEW
+    done = run("tensorflow", "migrate", "--explain", "tf.app.run")
+    assert done.stdout == "tf.app.run: now tf.compat.v1.app.run. --tf-v1 has it.\n", done.stderr
     done = run("libcst", "migrate", "a.py")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "estimator-emb migrate needs LibCST: pip install libcst\n"

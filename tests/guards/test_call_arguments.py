@@ -1,5 +1,7 @@
 """Arguments of calls, of all kinds of estimators. tests/mistakes has a TPUEstimator's own calls."""
 
+import functools
+
 import harness
 import pytest
 import tensorflow as tf
@@ -119,6 +121,16 @@ def test_what_model_fn_does_not_return_is_named(kind, installed, tmp_path):
     assert "return an EstimatorSpec." in returns(lambda spec: None)
     assert "Is its `return` missing?" in returns(lambda spec: None)
     assert "train_op; it returned None." in returns(lambda spec: spec._replace(train_op=None))
+
+
+def test_a_single_hook_of_a_spec_is_told_of_lists(installed, tmp_path):
+    def model(features, labels, mode, spec):
+        with_hook = functools.partial(spec, training_hooks=v1.train.StepCounterHook())
+        return spec_of(features, labels, mode, with_hook)
+
+    estimator = of_kind("plain", tmp_path, model)
+    message = harness.refusal(TypeError, estimator.train, batches, steps=1)
+    assert "StepCounterHook" in message and "EstimatorSpec a list of hooks." in message
 
 
 @pytest.mark.parametrize("kind", ["plain", "local"])

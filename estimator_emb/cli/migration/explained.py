@@ -3,6 +3,7 @@
 `estimator-emb migrate --explain` prints such lines, and docs/legacy_names.md lists them all.
 """
 
+import contextlib
 import functools
 import importlib
 import re
@@ -47,7 +48,8 @@ def lines(name: str) -> list[str]:
 def near(name: str) -> str:
     """Returns " Did you mean 'x'?" for a name that is no known name but resembles one, or ''."""
     name = re.sub(r"^tf\.compat\.v1\.(?!estimator\b)", "tf.", _listed(name))
-    if name in _known() or not _is_missing(_module("tensorflow"), name.removeprefix("tf.")):
+    tensorflow = _module("tensorflow")
+    if name in _known() or (tensorflow and not _is_missing(tensorflow, name.removeprefix("tf."))):
         return ""
     owner, _, last = name.rpartition(".")
     parts = [one.rpartition(".") for one in _known()]
@@ -61,16 +63,20 @@ def near(name: str) -> str:
 def _known() -> list[str]:
     """Returns all listed names, and the names of TensorFlow 1 in `tf.compat.v1` and its modules."""
     v1 = _module(renames.TF1)
-    found = dir(v1)
+    found = dir(v1) if v1 else []
     for name, module in [(name, getattr(v1, name)) for name in found]:
         if isinstance(module, ModuleType) and not name.startswith("_"):
             found += [f"{name}.{leaf}" for leaf in dir(module)]
     return [*names(), *(f"tf.{path}" for path in found if tf1_names.part_of(path))]
 
 
+@functools.cache
 def _module(name: str) -> Any:
-    load_package()
-    return importlib.import_module(name)
+    """Returns a module of TensorFlow, or None without TensorFlow."""
+    with contextlib.suppress(ImportError):
+        load_package()
+        return importlib.import_module(name)
+    return None
 
 
 def _is_missing(owner: Any, path: str) -> bool:
