@@ -113,7 +113,7 @@ def first_failure(tree: pathlib.Path, *runs: list[str]) -> str:
     for tests in runs:
         try:
             done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+                [sys.executable, "-m", "pytest", "-q", "-x", *tests],
                 cwd=tree,
                 env={**os.environ, "PYTHONPATH": str(tree)},
                 capture_output=True,
