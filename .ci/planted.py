@@ -4,23 +4,28 @@
     python .ci/planted.py --faults=10 --paths estimator_emb/optimizers/adagrad.py
 
 A fault is a changed operator or constant, or a dropped statement, in a copy of the committed files.
-By default it is in the core: the package without the extras of pyproject.toml. For each fault, this
-runs the fast tests beside the module, then all fast tests, until the first test fails. The seed
-draws the faults. Some faults change nothing that a program can see, such as a larger cache.
+By default it is in the core: the package without the extras of pyproject.toml. First this runs all
+fast tests, under pytest-cov, and records which tests run each line. For each fault it then runs the
+tests of the line, and if none fails, all fast tests. The seed draws the faults. Some faults change
+nothing that a program can see, such as a larger cache. `--keep=FILE` keeps the recording for later
+calls, because it takes longer than many faults. `--every` prints each test of the line that fails.
 """
 
 import argparse
 import ast
 import copy
+import functools
 import os
 import pathlib
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 
 import tomllib
+from coverage import CoverageData
 
 PACKAGE = "estimator_emb"
 HANGS = 20 * 60
@@ -102,30 +107,50 @@ def with_fault(source: str, node: ast.AST) -> tuple[str, str]:
     return (given[:start] + text.encode() + given[end:]).decode(), text
 
 
-def tests_of(path: pathlib.Path) -> list[list[str]]:
-    """Returns the runs of tests for a module: the folder beside it if there is one, then all."""
-    folder = pathlib.Path("tests", path.parts[1])
-    return [[str(folder)], ["tests"]] if folder.is_dir() else [["tests"]]
+@functools.cache
+def tests_by_line(recorded: pathlib.Path, module: pathlib.Path) -> dict[int, set[str]]:
+    """Returns the tests that run each line of a module. Lines that imports run have no test."""
+    data = CoverageData(str(recorded))
+    data.read()
+    files = [file for file in data.measured_files() if file.endswith(f"/{module}")]
+    lines = data.contexts_by_lineno(files[0]) if files else {}
+    return {
+        line: {context.partition("|")[0] for context in contexts if context}
+        for line, contexts in lines.items()
+    }
 
 
-def first_failure(tree: pathlib.Path, *runs: list[str]) -> str:
-    """Returns the name of a fast test that fails in one of the runs, or '' if all pass."""
-    for tests in runs:
-        try:
-            done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-x", *tests],
-                cwd=tree,
-                env={**os.environ, "PYTHONPATH": str(tree)},
-                capture_output=True,
-                text=True,
-                timeout=HANGS,
-            )
-        except subprocess.TimeoutExpired:
-            return "the time limit"
-        if done.returncode:
-            failed = re.search(r"^(FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-            return failed[2] if failed else f"the start of pytest (status {done.returncode})"
-    return ""
+def tests_of(recorded: pathlib.Path, module: pathlib.Path, node: ast.AST) -> list[str]:
+    """Returns the tests that run a node, those beside its module first."""
+    lines = tests_by_line(recorded, module)
+    # A statement of several lines is recorded at some of them.
+    starts = [line for line in lines if line <= node.lineno]
+    recorded_lines = {*range(node.lineno, node.end_lineno + 1), max(starts, default=0)}
+    tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
+    beside = f"tests/{module.parts[1]}/"
+    return sorted(tests, key=lambda test: (not test.startswith(beside), test))
+
+
+def failures(tree: pathlib.Path, tests: list[str], *options: str) -> list[str]:
+    """Returns the names of the given tests that fail."""
+    arguments = tree / "arguments"
+    arguments.write_text("\n".join(tests))
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    try:
+        done = subprocess.run(
+            [*command, f"@{arguments}"],
+            cwd=tree,
+            env={**os.environ, "PYTHONPATH": str(tree)},
+            capture_output=True,
+            text=True,
+            timeout=HANGS,
+        )
+    except subprocess.TimeoutExpired:
+        return ["the time limit"]
+    if not done.returncode:
+        return []
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
+    return failed or [f"the start of pytest (status {done.returncode})"]
 
 
 def core() -> list[pathlib.Path]:
@@ -151,6 +176,10 @@ def main() -> None:
     parser.add_argument(
         "--paths", nargs="+", type=pathlib.Path, help="modules; by default the core"
     )
+    parser.add_argument("--keep", type=pathlib.Path, help="file of the recording")
+    parser.add_argument(
+        "--every", action="store_true", help="print each test of the line that fails"
+    )
     options = parser.parse_args()
     found = [
         (path, node)
@@ -158,21 +187,29 @@ def main() -> None:
         for node in places(ast.parse(path.read_text()))
     ]
     chosen = random.Random(options.seed).sample(found, min(options.faults, len(found)))
+    first_only = [] if options.every else ["-x"]
     count = 0
     with tempfile.TemporaryDirectory(prefix="planted") as folder:
         tree = pathlib.Path(folder, "tree")
         subprocess.run(["git", "clone", "--quiet", ".", str(tree)], check=True)
-        if test := first_failure(tree, ["tests"]):
-            sys.exit(f"{test} fails without a fault.")
+        recorded = options.keep or pathlib.Path(folder, "recorded")
+        if not recorded.exists():
+            recording = [f"--cov={PACKAGE}", "--cov-context=test", "--cov-report="]
+            if tests := failures(tree, ["tests"], *recording):
+                sys.exit(f"{', '.join(tests)}: fails without a fault.")
+            shutil.copy(tree / ".coverage", recorded)
         for path, node in chosen:
             source = (tree / path).read_text()
             damaged, text = with_fault(source, node)
             (tree / path).write_text(damaged)
-            test = first_failure(tree, *tests_of(path))
+            of_line = tests_of(recorded, path, node)
+            tests = (of_line and failures(tree, of_line, *first_only)) or failures(
+                tree, ["tests"], "-x"
+            )
             (tree / path).write_text(source)
-            count += bool(test)
+            count += bool(tests)
             before = ast.get_source_segment(source, node).partition("\n")[0]
-            said = f"found by {test}" if test else "NOT FOUND"
+            said = f"found by {', '.join(tests)}" if tests else "NOT FOUND"
             print(f"{path}:{node.lineno}: {before}  ->  {text}\n    {said}", flush=True)
     print(f"{count} of {len(chosen)} faults found")
 

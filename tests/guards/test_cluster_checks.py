@@ -38,7 +38,9 @@ def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
 @pytest.mark.parametrize("spec", [SPEC, None], ids=["tables", "no tables"])
 @pytest.mark.parametrize("device", ["host", "pjrt"])
 @pytest.mark.parametrize("job, index", [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)])
-def test_an_emulated_tpu_in_a_cluster_is_refused(job, index, device, spec, task, tmp_path):
+def test_an_emulated_tpu_in_a_cluster_is_refused(
+    job, index, device, spec, task, tmp_path, same_message
+):
     task(job, index)
     kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device=device)}
     assert harness.refusal(ValueError, make, tmp_path, **kwargs) == (
@@ -56,12 +58,9 @@ def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
     assert made.config.task_type == job
 
 
-def test_workers_without_a_parameter_server_are_refused(task, tmp_path):
+def test_workers_without_a_parameter_server_are_refused(task, tmp_path, same_message):
     task("worker", cluster={job: CLUSTER[job] for job in ("chief", "worker")})
-    assert harness.refusal(ValueError, make, tmp_path) == (
-        "TF_CONFIG names 3 processes that train, and no parameter server (job 'ps') that holds the "
-        "tables of the EmbeddingConfigSpec for all of them. Add one, or train in one process."
-    )
+    same_message(harness.refusal(ValueError, make, tmp_path))
 
 
 @pytest.mark.parametrize(

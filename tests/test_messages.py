@@ -1,0 +1,14 @@
+"""The table of messages has messages of tests that exist."""
+
+import json
+import pathlib
+import re
+
+import messages
+
+
+def test_each_message_is_of_a_test():
+    root = pathlib.Path(__file__).parents[1]
+    for test in json.loads(messages.TABLE.read_text()):
+        file, function = re.fullmatch(r"([^:]+)::(\w+)(?:\[.*\])?", test, re.DOTALL).groups()
+        assert f"\ndef {function}(" in (root / file).read_text(), test
