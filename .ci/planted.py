@@ -135,7 +135,7 @@ def failures(tree: pathlib.Path, tests: list[str], *options: str) -> list[str]:
     """Returns the names of the given tests that fail."""
     arguments = tree / "arguments"
     arguments.write_text("\n".join(tests))
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
+    command = [sys.executable, "-m", "pytest", "-q", *options]
     try:
         done = subprocess.run(
             [*command, f"@{arguments}"],
