@@ -130,15 +130,16 @@ def with_late_reads(call: Call, value: Any) -> Any:
 @contextlib.contextmanager
 def empty_training(call: Call) -> Iterator[list[Any]]:
     """Warns if a training made no step. An emulated TPU raises an error, as a TPU does."""
-    steps, hooks = _Trained(call.steps, call.max_steps), call.hooks
+    # An early end is an error on cores.
+    steps = _Steps() if call.on_cores else _Trained(call.steps, call.max_steps)
     try:
         yield [steps]
     except tf.errors.OutOfRangeError as error:
         if steps.begun and not steps.any and not isinstance(error, InputEndedError):
-            raise _no_step(hooks) from error
+            raise _no_step(call.hooks) from error
         raise
     if steps.begun and not steps.any:
-        no_step = _no_step(hooks)
+        no_step = _no_step(call.hooks)
         if call.on_cores:
             raise no_step
         logger.warning(no_step.message)
