@@ -35,10 +35,6 @@ _SHAPE_OF_COLUMN = (
     "The shape=[...] of a numeric_column must be the shape of a sample of its feature, without the "
     "batch, and input_fn must batch its Dataset."
 )
-_ONE_SHAPE = (
-    "If these are labels and predictions, give both one shape, as by tf.reshape(labels, [-1, 1]) "
-    "or tf.squeeze(logits, 1)."
-)
 _ADVICE = {
     "Attempting to capture an EagerTensor without building a function.": _OWN_GRAPH,
     "Encountered an Eager-defined Tensor during graph construction": _OWN_GRAPH,
@@ -56,8 +52,10 @@ _ADVICE = {
     "Cannot reshape a tensor with … /linear_model/": _SHAPE_OF_COLUMN,
     "Cannot reshape a tensor with … /input_layer/": _SHAPE_OF_COLUMN,
     "Cannot reshape a tensor with … dense_features": _SHAPE_OF_COLUMN,
-    "Shapes ( … , 1) and ( … ,) are incompatible": _ONE_SHAPE,
-    "Shapes ( … ,) and ( … , 1) are incompatible": _ONE_SHAPE,
+    "Shapes ( … , 1) and ( … ,) are incompatible": (
+        "If these are labels and predictions, give both one shape, as by tf.reshape(labels, [-1, "
+        "1]) or tf.squeeze(logits, 1)."
+    ),
     "Missing train_op.": (
         "In mode 'train', model_fn must return the op that trains the model as train_op; it "
         "returned None. minimize and apply_gradients of a Keras optimizer return None in a graph: "

@@ -129,16 +129,9 @@ def _unsummed(facts: Facts, train_op: tf.Operation | tf.Tensor) -> list[str]:
     ]
 
 
-def _trains(call: Call) -> bool:
-    return call.in_graph and call.method == "train"
-
-
 @contextlib.contextmanager
 def noting_default_variables(facts: Facts) -> Iterator[None]:
-    """Notes whether model_fn calls an optimizer without var_list.
-
-    An optimizer of tf.compat.v1.train then asks the graph for a collection that nobody else reads.
-    """
+    """Notes whether an optimizer gets no var_list: it then reads a collection of all variables."""
     graph: Any = tf.compat.v1.get_default_graph()
     read = graph.get_collection
 
@@ -155,7 +148,7 @@ def noting_default_variables(facts: Facts) -> Iterator[None]:
             del graph.get_collection
 
 
-@on(Event.MODEL_RETURNED, when=_trains)
+@on(Event.MODEL_RETURNED, when=lambda call: call.trains_in_graph)
 def unrun_updates(facts: Facts, spec: Any) -> None:
     """Warns about what a training leaves out: updates, regularization losses, and gradients.
 
@@ -262,7 +255,7 @@ def _say_blocked(facts: Facts, unwritten: Container[str], loss: tf.Operation) ->
             return
 
 
-@on(Event.MODEL_FAILED, when=_trains)
+@on(Event.MODEL_FAILED, when=lambda call: call.trains_in_graph)
 def no_gradients(facts: Facts, error: Exception) -> None:
     """Names the op without a gradient if TensorFlow finds no gradient of any variable."""
     if loss := _WITHOUT_GRADIENTS.match(str(error)):

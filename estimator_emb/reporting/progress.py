@@ -343,15 +343,9 @@ def _named(loss: str) -> tf.Tensor | None:
         tensor = graph.get_tensor_by_name(name)
     except KeyError:
         tensor = None
-    if tensor is not None and tensor.dtype.is_floating:
-        if loss == "loss":
-            logger.warning(
-                "ProgressHook: model_fn has an op named 'loss', so TensorFlow names the curve of "
-                "the loss in TensorBoard 'loss_1'. Give the op another name: ProgressHook(..., "
-                "'loss') finds the loss without it."
-            )
-        if graph.is_fetchable(tensor):  # On an emulated TPU, model_fn's tensors are not.
-            return tensor
+    # On an emulated TPU, model_fn's tensors are not fetchable.
+    if tensor is not None and tensor.dtype.is_floating and graph.is_fetchable(tensor):
+        return tensor
     returned = _returned_loss()
     if loss == "loss" and returned is not None:
         return returned
