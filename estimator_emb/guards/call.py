@@ -110,6 +110,11 @@ class Call:
         return self.in_session and self.runs is not Runs.PJRT
 
     @property
+    def trains_in_graph(self) -> bool:
+        """Whether the call trains, and its session's graph contains the model's ops."""
+        return self.in_graph and self.method == "train"
+
+    @property
     def ours(self) -> bool:
         """Whether the estimator is a `TPUEstimator` and its model runs in a session."""
         return self.in_session and self.runs is not Runs.PLAIN

@@ -52,6 +52,10 @@ _ADVICE = {
     "Cannot reshape a tensor with … /linear_model/": _SHAPE_OF_COLUMN,
     "Cannot reshape a tensor with … /input_layer/": _SHAPE_OF_COLUMN,
     "Cannot reshape a tensor with … dense_features": _SHAPE_OF_COLUMN,
+    "Shapes ( … , 1) and ( … ,) are incompatible": (
+        "If these are labels and predictions, give both one shape, as by tf.reshape(labels, [-1, "
+        "1]) or tf.squeeze(logits, 1)."
+    ),
     "Missing train_op.": (
         "In mode 'train', model_fn must return the op that trains the model as train_op; it "
         "returned None. minimize and apply_gradients of a Keras optimizer return None in a graph: "
@@ -77,7 +81,7 @@ _RECEIVER = (
 )
 _ADVICE_ON_ARGUMENTS = {
     "model_fn should return an EstimatorSpec.": "Is its `return` missing?",
-    "not supported between instances of": "steps and max_steps must be numbers, or None.",
+    "'<=' not supported between": "steps and max_steps must be numbers, or None.",
     "predict: tuple index out of range": (
         "predict yields one example at a time, so each prediction must have the batch as its first "
         "dimension. With yield_single_examples=False it yields whole batches."

@@ -5,6 +5,7 @@ import inspect
 import re
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.checks.program_checks import DATASETS
 from estimator_emb.guards.events import Event, Facts, on
+from estimator_emb.reporting import frames
 from estimator_emb.reporting.console import logger
 
 _MUST = "must return a Dataset, or features and labels"
@@ -128,15 +130,16 @@ def with_late_reads(call: Call, value: Any) -> Any:
 @contextlib.contextmanager
 def empty_training(call: Call) -> Iterator[list[Any]]:
     """Warns if a training made no step. An emulated TPU raises an error, as a TPU does."""
-    steps, hooks = _Trained(call.steps, call.max_steps), call.hooks
+    # An early end is an error on cores.
+    steps = _Steps() if call.on_cores else _Trained(call.steps, call.max_steps)
     try:
         yield [steps]
     except tf.errors.OutOfRangeError as error:
         if steps.begun and not steps.any and not isinstance(error, InputEndedError):
-            raise _no_step(hooks) from error
+            raise _no_step(call.hooks) from error
         raise
     if steps.begun and not steps.any:
-        no_step = _no_step(hooks)
+        no_step = _no_step(call.hooks)
         if call.on_cores:
             raise no_step
         logger.warning(no_step.message)
@@ -250,19 +253,23 @@ def sample_counts(facts: Facts) -> contextlib.AbstractContextManager[Any]:
     return batch_names.compared(facts.batch.features, facts.batch.labels, facts.batch.samples)
 
 
-@on(
-    Event.MODEL_FAILED,
-    when=lambda call: call.in_session and call.mode != ModeKeys.PREDICT,
-)
+@on(Event.MODEL_FAILED, when=lambda call: call.in_session)
 def missing_labels(facts: Facts, error: Exception) -> None:
-    """Explains an error about None that occurs because input_fn returned only features."""
+    """Explains an error about None that occurs because model_fn is given no labels."""
     assert facts.batch is not None
     if "labels" not in fn_args(facts.call.model_fn):
         return  # The error is of another None.
     kinds = (AttributeError, TypeError, ValueError)
     is_of_none = isinstance(error, kinds) and "None" in _SHAPES.sub("", str(error))
-    if facts.batch.labels is None and facts.batch.features is not None and is_of_none:
-        error.args = (
-            f"{str(error).rstrip('.')}. In model_fn, labels is None in mode {facts.call.mode!r}, "
-            "for input_fn returned only features: return a Dataset of (features, labels), or both.",
-        )
+    if facts.batch.labels is not None or facts.batch.features is None or not is_of_none:
+        return
+    remedy = "for input_fn returned only features: return a Dataset of (features, labels), or both."
+    if facts.call.mode == ModeKeys.PREDICT:
+        frame = frames.innermost(traceback.extract_tb(error.__traceback__))
+        if frame is None or "label" not in (frame.line or ""):
+            return
+        remedy = "as for every prediction and export: return its EstimatorSpec before the loss."
+    error.args = (
+        f"{str(error).rstrip('.')}. In model_fn, labels is None in mode {facts.call.mode!r}, "
+        f"{remedy}",
+    )

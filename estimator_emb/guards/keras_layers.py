@@ -12,7 +12,6 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.engine.ordering import accesses
-from estimator_emb.guards.call import Call
 from estimator_emb.guards.events import Event, Facts, on
 from estimator_emb.reporting import console, frames
 from estimator_emb.reporting.text_columns import some_of
@@ -23,11 +22,7 @@ _INFERENCE = re.compile(r"(.*/)?(drop\w*/Identity|batchnorm/add_1|FusedBatchNorm
 _LAYERS = ("layers.dropout", "layers.batch_normalization")
 
 
-def _trains(call: Call) -> bool:
-    return call.in_graph and call.method == "train"
-
-
-@on(Event.MODEL_RETURNED, when=_trains)
+@on(Event.MODEL_RETURNED, when=lambda call: call.trains_in_graph)
 def learning_phase(facts: Facts, spec: Any) -> None:
     """Warns about layers that a training calls without `training`.
 
@@ -102,7 +97,7 @@ def _following(
                 yield op
 
 
-@on(Event.MODEL_RETURNED, when=_trains)
+@on(Event.MODEL_RETURNED, when=lambda call: call.trains_in_graph)
 def given_weights(facts: Facts, spec: Any) -> None:
     """Rejects weights that Keras sets in its own session, because a training never sees them."""
     fed = (op for one in facts.ops.typed("Placeholder") for op in one.outputs[0].consumers())

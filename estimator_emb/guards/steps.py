@@ -1,7 +1,6 @@
 """Checks what the steps of a training run: updates, gradients, and the global step."""
 
 import contextlib
-import linecache
 import logging
 import numbers
 import re
@@ -42,7 +41,6 @@ _GUARDS = ("If", "StatelessIf")
 """Types of the op around an assertion."""
 _ASSERTS = ("ops/check_ops.py", "ops/control_flow_assert.py")
 
-_CHOOSES = re.compile(r"var_list|trainable_variables|\.gradients?\(", re.IGNORECASE)
 _WITHOUT_GRADIENTS = re.compile(r'(?s)No gradients provided for any variable.*Tensor\("([^":]+)')
 _ADDS = ("AssignAdd", "AssignAddVariableOp")
 _READS = {"Identity", "IsVariableInitialized", "ReadVariableOp", "VarIsInitializedOp"}
@@ -131,11 +129,26 @@ def _unsummed(facts: Facts, train_op: tf.Operation | tf.Tensor) -> list[str]:
     ]
 
 
-def _trains(call: Call) -> bool:
-    return call.in_graph and call.method == "train"
+@contextlib.contextmanager
+def noting_default_variables(facts: Facts) -> Iterator[None]:
+    """Notes whether an optimizer gets no var_list: it then reads a collection of all variables."""
+    graph: Any = tf.compat.v1.get_default_graph()
+    read = graph.get_collection
+
+    def noting(name: Any, scope: Any = None) -> Any:
+        if name == _keys.TRAINABLE_RESOURCE_VARIABLES:
+            facts.notes["unrun_updates"] = True
+        return read(name, scope)
+
+    graph.get_collection = noting
+    try:
+        yield
+    finally:
+        with contextlib.suppress(AttributeError):  # Another call in this graph has ended.
+            del graph.get_collection
 
 
-@on(Event.MODEL_RETURNED, when=_trains)
+@on(Event.MODEL_RETURNED, when=lambda call: call.trains_in_graph)
 def unrun_updates(facts: Facts, spec: Any) -> None:
     """Warns about what a training leaves out: updates, regularization losses, and gradients.
 
@@ -152,8 +165,8 @@ def unrun_updates(facts: Facts, spec: Any) -> None:
     unwritten = {one.name: one for one in facts.ops.unwritten_by(run)}
     scaffold = getattr(spec, "scaffold", None)
     sets_first = bool(getattr(spec, "scaffold_fn", None) or (scaffold and scaffold.init_fn))
-    may_leave_out = sets_first or facts.call.warm_start or _chooses_variables(spec.train_op)
-    if not may_leave_out and isinstance(spec.loss, tf.Tensor):
+    trains_all = facts.notes.get("unrun_updates") and not (sets_first or facts.call.warm_start)
+    if trains_all and isinstance(spec.loss, tf.Tensor):
         _say_blocked(facts, unwritten, spec.loss.op)
     by_remedy: dict[str, list[tuple[str, tf.Operation]]] = {}
     for name, writes in _unrun(unwritten, sets_first):
@@ -196,15 +209,6 @@ def _is_used(penalty: Any) -> bool:
     scope, last = f"{penalty.op.name.rpartition('/')[0]}/", penalty.op._id
     ops = penalty.op.graph.get_operations()
     return any(op._id > last and op.name.startswith(scope) for op in ops)
-
-
-def _chooses_variables(train_op: Any) -> bool:
-    """Returns whether the lines around the train_op seem to choose the variables to train."""
-    frame = frames.innermost(frames.traceback_of(getattr(train_op, "op", train_op)))
-    if frame is None:
-        return False
-    lines = linecache.getlines(frame.filename)
-    return any(map(_CHOOSES.search, lines[max(0, frame.lineno - 11) : frame.lineno + 5]))
 
 
 def _is_restored(variable: Any) -> bool:
@@ -251,7 +255,7 @@ def _say_blocked(facts: Facts, unwritten: Container[str], loss: tf.Operation) ->
             return
 
 
-@on(Event.MODEL_FAILED, when=_trains)
+@on(Event.MODEL_FAILED, when=lambda call: call.trains_in_graph)
 def no_gradients(facts: Facts, error: Exception) -> None:
     """Names the op without a gradient if TensorFlow finds no gradient of any variable."""
     if loss := _WITHOUT_GRADIENTS.match(str(error)):

@@ -127,6 +127,7 @@ class WatchedGraph(Facts):
         with contextlib.ExitStack() as stack:
             for context in _checks(Event.MODEL_RUNS, self.call):
                 stack.enter_context(context(self))
+            stack.enter_context(steps.noting_default_variables(self))
             for explain in reversed(_checks(Event.MODEL_FAILED, self.call)):
                 stack.enter_context(error_notes.explained(_with(explain, self)))
             yield

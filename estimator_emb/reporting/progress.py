@@ -162,7 +162,7 @@ class ProgressLog(_Progress):
     def _write(self, step: int, parts: list[str]) -> None:
         if step > self._first_step or self._runs > 1:
             self._ended[self._model_dir] = clock()
-            logger.info(self._line(step, parts))
+            logger.info(self._line(step, parts), extra={"step": step, "loss": self._last_loss})
 
 
 class EvaluationLog(tf.compat.v1.train.SessionRunHook):
@@ -296,7 +296,8 @@ def log_beside(
 def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int | None) -> None:
     """Logs the metrics of an evaluation and its number of batches.
 
-    If tensorflow-estimator's own line with the metrics is shown, only the batches are logged.
+    If tensorflow-estimator's own line with the metrics is shown, only the batches are logged. The
+    log record has the metrics as numbers.
     """
     if not isinstance(metrics, dict):
         return
@@ -310,10 +311,11 @@ def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int |
     )
     begin += f" at step {_text(metrics.get('global_step'))}"
     over = "" if batches is None else f"over {counted(batches, 'batch', 'batches')}"
+    numbers = {"evaluation": name, "metrics": metrics}
     if not console.shows_estimators():
-        logger.info("%s: %s%s", begin, ", ".join(texts), over and f" ({over})")
+        logger.info("%s: %s%s", begin, ", ".join(texts), over and f" ({over})", extra=numbers)
     elif over:
-        logger.info("%s: %s", begin, over)
+        logger.info("%s: %s", begin, over, extra=numbers)
 
 
 def _text(value: Any) -> str:
@@ -341,15 +343,9 @@ def _named(loss: str) -> tf.Tensor | None:
         tensor = graph.get_tensor_by_name(name)
     except KeyError:
         tensor = None
-    if tensor is not None and tensor.dtype.is_floating:
-        if loss == "loss":
-            logger.warning(
-                "ProgressHook: model_fn has an op named 'loss', so TensorFlow names the curve of "
-                "the loss in TensorBoard 'loss_1'. Give the op another name: ProgressHook(..., "
-                "'loss') finds the loss without it."
-            )
-        if graph.is_fetchable(tensor):  # On an emulated TPU, model_fn's tensors are not.
-            return tensor
+    # On an emulated TPU, model_fn's tensors are not fetchable.
+    if tensor is not None and tensor.dtype.is_floating and graph.is_fetchable(tensor):
+        return tensor
     returned = _returned_loss()
     if loss == "loss" and returned is not None:
         return returned

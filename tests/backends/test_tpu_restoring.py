@@ -78,7 +78,7 @@ def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path):
     assert str(error.value) == (
         f"Warm-starting from checkpoint failed: '{path}' does not fit the program:\n"
         "  table 'words': variable words is [31, 8] here and [31, 4] in the checkpoint\n"
-        "What to do: give the table its old dimension again, or leave words out of "
+        "What to do: build the model as it was when it was saved, or leave words out of "
         "vars_to_warm_start."
     )
     (folder / "checkpoint").unlink()

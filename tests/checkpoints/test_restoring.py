@@ -72,7 +72,7 @@ def test_refuses_a_table_of_another_shape(way, what, trained, in_shards):
         )
     assert refused(what, make(trained, way, dimension=8)) == (
         f"{first}[50, 8] here and [50, 4] in the checkpoint\n"
-        "What to do: give the table its old dimension again, or train in another model_dir."
+        "What to do: build the model as it was when it was saved, or train in another model_dir."
     )
     call(what, make(trained, way))
 
@@ -250,7 +250,7 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
     path = f"{trained}/model.ckpt-1"
     new, settings = tmp_path / "new", ee.WarmStartSettings
     words = "  table 'words': variable words is {}[50, 4] in the checkpoint"
-    dimension = "give the table its old dimension again, or leave words out of vars_to_warm_start."
+    model = "build the model as it was when it was saved, or leave words out of vars_to_warm_start."
 
     def refuses(start, line, what_to_do, what="train", **table):
         message = refused(what, make(new, way, start=start, **table))
@@ -269,7 +269,7 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
             what,
             rows=60,
         )
-    refuses(path, words.format("[50, 8] here and "), dimension, dimension=8)
+    refuses(path, words.format("[50, 8] here and "), model, dimension=8)
     refuses(
         path,
         "  Key terms not found in checkpoint: table 'terms' is [50, 4], and of that shape the "
@@ -299,7 +299,7 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         "give the VocabInfo of the vocabulary that the checkpoint has.",
         rows=60,
     )
-    refuses(of_50, words.format("[60, 5] here and "), dimension, rows=60, dimension=5)
+    refuses(of_50, words.format("[60, 5] here and "), model, rows=60, dimension=5)
     call("train", make(new, way, rows=60, start=of_50))
     np.testing.assert_array_equal(
         harness.saved(new, 0)["words"][:50], harness.saved(trained, 1)["words"]

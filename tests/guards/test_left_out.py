@@ -204,9 +204,7 @@ def some_variables(x, labels):
 def blocked_on_purpose(x, labels):
     chosen = tf.argmax(layers.dense(x, 3, name="cut"), 1)
     loss = squared(layers.dense(tf.one_hot(chosen, 3), 1, name="top"), labels)
-    optimizer = v1.train.GradientDescentOptimizer(0.001)
-    top = v1.trainable_variables("top")
-    return loss, optimizer.minimize(loss, v1.train.get_global_step(), top)
+    return loss, minimized(loss, v1.trainable_variables("top"))
 
 
 def adversaries(x, labels):

@@ -75,12 +75,13 @@ features.item = [[1.0], [2.0], [3.0], [0.0]]
 returned = {'loss': None}
     Missing loss.
 labels = [1.0, 0.0, 1.0, 0.0]
-    Shapes (4, 1) and (4,) are incompatible
+    Shapes (4, 1) and (4,) are incompatible\nIf these are labels and predictions, give both one
+    shape, as by tf.reshape(labels, [-1, 1]) or tf.squeeze(logits, 1).
 [train NotFoundError]
 config.model_dir = '/proc/model'
     train: model_dir '/proc/model' cannot be made: /proc/model; No such file or directory.\nWhat
-    to do: give a folder, in one in which this user may write; no part of its path can be a
-    file.
+    to do: give a folder below a folder in which this user may write. No part of the path can be
+    a file.
 estimator.warm_start_from = '/nowhere/model'
     warm_start_from: this checkpoint does not exist: '/nowhere/model'.\nWhat to do: give the
     model_dir of a finished training, or one of its checkpoints, such as

@@ -173,8 +173,10 @@ predictions = lambda logits: {'mean': tf.reduce_mean(logits, name='mean_of_all')
     model_fn (Program.model_fn (program.py, line {line})): predictions['mean'] is a scalar,
     mean_of_all:0; it must have the batch as its first dimension, for predict hands it out one
     example at a time.
+[predict ValueError cpu]
 predictions = lambda program, logits: {'loss': program.loss(logits, None)}
-    Argument `multi_class_labels` must not be None.
+    Argument `multi_class_labels` must not be None. In model_fn, labels is None in mode 'infer',
+    as for every prediction and export: return its EstimatorSpec before the loss.
 [build TypeError host]
 columns = lambda program: [*Program.columns(program), fc.numeric_column('age')]
     Unsupported feature column 'age', of type NumericColumn: it has no table on a TPU. Supported

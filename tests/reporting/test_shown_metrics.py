@@ -1,9 +1,11 @@
 """Log lines of evaluations, and the speed of steps alone."""
 
+import json
 import logging
 import time
 import types
 
+import documents
 import harness
 import numpy as np
 import pytest
@@ -153,3 +155,20 @@ def test_a_worker_shows_its_progress_and_another_host_does_not(host, shows):
     call = types.SimpleNamespace(runs=Runs.LOCAL, host=host, is_chief=False, batch_size=4, **train)
     with process.shown(call) as hooks:
         assert bool(hooks) is shows
+
+
+def test_the_formatter_of_the_page_writes_lines_of_json(tmp_path, capsys):
+    page = {}
+    exec(documents.program_of("docs/containers.md"), page)
+    try:
+        estimator = make(tmp_path)
+        estimator.train(input_fn, max_steps=3)
+        estimator.evaluate(input_fn, steps=2, name="late")
+    finally:
+        page["logger"].removeHandler(page["handler"])
+        page["logger"].propagate = True
+    *_, trained, evaluated = map(json.loads, capsys.readouterr().out.splitlines())
+    assert trained["message"].startswith("step 3 of 3") and trained["step"] == 3
+    assert trained["loss"] == (0.25 + 1.25 + 2.25) / 3
+    assert evaluated["evaluation"] == "late" and evaluated["metrics"]["global_step"] == 3
+    assert evaluated["metrics"]["histogram"] == [[3.25] * 2] * 3

@@ -178,8 +178,8 @@ def make_folder(model_dir: str) -> None:
     except tf.errors.OpError as error:
         error._message = (
             f"train: model_dir '{model_dir}' cannot be made: {error.message}.\n"
-            "What to do: give a folder, in one in which this user may write; no part of its path "
-            "can be a file."
+            "What to do: give a folder below a folder in which this user may write. No part of the "
+            "path can be a file."
         )
         raise
 

@@ -20,7 +20,6 @@ from estimator_emb.spec.resolved import Table
 
 _SHOWN = 5
 
-_OLD_DIMENSION = "give the table its old dimension again, or {elsewhere}"
 _OLD_MODEL = "build the model as it was when it was saved, or {elsewhere}"
 _OLD_TYPES = "save the checkpoint again with the types of the program"
 _OLD_VOCABULARY = "give the VocabInfo of the vocabulary that the checkpoint has"
@@ -99,11 +98,9 @@ class Misfits:
         self._shapes[name] = here, there
         if name != weights and self._shapes.get(weights) == (here, there):
             return
-        remedy = _OLD_MODEL
-        if table is not None and here.rank == there.rank == 2:
-            remedy = _OLD_ROWS if here[1] == there[1] else _OLD_DIMENSION
+        has_rows = table is not None and here.rank == there.rank == 2 and here[1] == there[1]
         text = f"is {_list(here)} here and {_list(there)} in the checkpoint"
-        self._note_unfit(name, text, remedy)
+        self._note_unfit(name, text, _OLD_ROWS if has_rows else _OLD_MODEL)
 
     def add_type(self, name: str, here: tf.DType, there: tf.DType) -> None:
         text = f"is {here.name} here and {there.name} in the checkpoint"

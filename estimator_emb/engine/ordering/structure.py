@@ -72,7 +72,10 @@ def before_of(op: tf.Operation) -> list[tf.Operation]:
 
 def _steps_before(leaving: tf.Operation) -> list[tf.Operation]:
     """Returns the last ops of a loop's steps. An op that leaves the loop waits for them."""
-    condition = leaving.inputs[0].op.inputs[1]
+    switch = leaving.inputs[0].op
+    while switch.type not in _SWITCHES:  # A gradient passes through an Identity.
+        switch = switch.inputs[0].op
+    condition = switch.inputs[1]
     merges = [user.inputs[0].op for user in condition.consumers() if user.type in _SWITCHES]
     frames = {
         tensor.op.get_attr(_FRAME)
