@@ -1,23 +1,25 @@
-"""Compares random trainings with NumPy and an emulated TPU, and checks that they find faults.
-
-A failure shows the training's seed. To run that training alone:
-
-    PYTHONPATH=tests/lib python tests/fuzz/trained.py native 17
-"""
+"""Laws of trainings: NumPy, an emulated TPU, devices and hosts agree, and faults are found."""
 
 import json
 import os
 import sys
 
+import by_numpy
 import faults
 import on_devices
 import on_hosts
 import processes
 import pytest
 import sampling
+import trainings
 
 TRAININGS = 10
 """Number of trainings per process."""
+
+
+@pytest.mark.parametrize("seed", [1, 17])
+def test_a_random_training_equals_numpy(seed, native):
+    by_numpy.check(trainings.training(seed, native=True))
 
 
 @pytest.mark.slow
@@ -30,7 +32,9 @@ def test_random_trainings_equal_numpy(part, request):
         request.getfixturevalue("native_library")
     seeds = sampling.drawn(range(part * TRAININGS, (part + 1) * TRAININGS), 5)
     threads = str((1, 2, 5)[part // 2])
-    processes.run("import trained; trained.main()", kernels, *seeds, TF_NUM_INTRAOP_THREADS=threads)
+    processes.run(
+        "import by_numpy; by_numpy.main()", kernels, *seeds, TF_NUM_INTRAOP_THREADS=threads
+    )
 
 
 @pytest.mark.slow
