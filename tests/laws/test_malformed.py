@@ -11,8 +11,10 @@ import sampling
 CONFIGURATIONS = list(malformed.CONFIGURATIONS)
 
 
-def test_malformed_batches_train_right_or_are_named_in_this_process(native):
-    assert list(malformed.cases("two cores", range(20))) == [(seed, None) for seed in range(20)]
+@pytest.mark.parametrize("configuration", ["host, dropping", "two cores"])
+def test_malformed_batches_train_right_or_are_named_in_this_process(configuration, native):
+    seeds = range(40)
+    assert list(malformed.cases(configuration, seeds)) == [(seed, None) for seed in seeds]
 
 
 @pytest.mark.slow
@@ -35,7 +37,7 @@ def test_a_malformed_batch_trains_right_or_is_named(configuration, native_librar
 @pytest.mark.slow
 def test_native_kernels_and_ops_say_the_same_of_a_malformed_batch(native):
     ways = [
-        malformed.Program(*malformed.CONFIGURATIONS[f"one core{ops}"])
+        malformed.Program(*malformed.CONFIGURATIONS[f"host{ops}"])
         for ops in ("", ", TensorFlow's ops")
     ]
     said = []

@@ -232,10 +232,10 @@ def _one_of(rng, *values):
 
 def _optimizer(rng, name, may_take_turns):
     """Draws settings of `descriptors`, and limits and decay around the rule."""
-    of_class = [one for one in descriptors.OPTIMIZERS if type(one.parameters) is CLASSES[name]]
-    optimizer = _one_of(rng, *of_class)
-    if name == "frequency_estimator":
-        return optimizer  # It takes no other argument.
+    of_rule = [one for one in descriptors.OPTIMIZERS if one.rule.__name__ == name]
+    optimizer = dataclasses.replace(_one_of(rng, *of_rule), name=name)
+    if name == "frequency_estimator" or type(optimizer.parameters) is not CLASSES[name]:
+        return optimizer  # It takes no other argument, or has the TF2 vocabulary's.
     accumulates = not (may_take_turns and rng.random() < 0.7)
     around: dict[str, Any] = {}
     if accumulates and rng.random() < 0.3:
@@ -250,4 +250,4 @@ def _optimizer(rng, name, may_take_turns):
     if name == "adam":
         arguments["lazy_adam"] = not accumulates or bool(rng.random() < 0.5)
     parameters = CLASSES[name](**arguments)
-    return dataclasses.replace(optimizer, name=name, parameters=parameters, surroundings=around)
+    return dataclasses.replace(optimizer, parameters=parameters, surroundings=around)
