@@ -1,51 +1,14 @@
 """Programs that a TPU refuses, with the exception and a phrase of its message."""
 
-import dataclasses
-
 import harness
 import tensorflow as tf
-import tpu_described
-from tpu_described import sparse_of
+from tpu_described import Program, sparse_of
 
 import estimator_emb as ee
 import feature_columns as fc
 
 v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
-CORES = tpu_described.CORES_PER_HOST
-BATCH = 4 * CORES
-
-
-@dataclasses.dataclass
-class Program(tpu_described.Program):
-    """A program on `replicas` cores (None: off a TPU). input_fn may give tensors."""
-
-    as_tensors: bool = False
-    replicas: int | None = CORES
-
-    def input_fn(self, params):
-        dataset = super().input_fn(params)
-        return v1.data.make_one_shot_iterator(dataset).get_next() if self.as_tensors else dataset
-
-    def emulated(self, model_dir):
-        tpu = {"iterations_per_loop": 2, **self.tpu}
-        program, cores = (self.model_fn, self.spec, model_dir, BATCH), self.replicas
-        return harness.estimator(*program, num_shards=cores, run={}, tpu=tpu)
-
-    def described(self, model_dir):
-        topology = None
-        if self.tpu.get("num_cores_per_replica"):
-            topology = tf.tpu.experimental.Topology(
-                mesh_shape=[1, 1, 1, 2], device_coordinates=[[[0, 0, 0, 0], [0, 0, 0, 1]]]
-            )
-        return tpu_described.estimator(
-            self.model_fn,
-            self.spec,
-            model_dir,
-            batch=BATCH,
-            topology=topology,
-            tpu_config=ee.TPUConfig(2, **self.tpu),
-        )
 
 
 PARAMETERS = ee.StochasticGradientDescentParameters(0.1)

@@ -9,7 +9,6 @@ import tensorflow as tf
 from absl import flags
 from emulated_program import SPEC, batches, make, model_fn, without_labels
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 import estimator_emb as ee
 from estimator_emb import flags as tpu_flags
@@ -254,16 +253,6 @@ def test_predict_needs_a_dataset(tmp_path):
     )
 
 
-def test_input_that_ends_early_is_an_error(tmp_path):
-    estimator = make(one_weight(), tmp_path, 1, batch=1, tpu={"iterations_per_loop": 4})
-    with pytest.raises(tf.errors.OutOfRangeError) as error:
-        estimator.train(numbers(*range(6), repeat=False), steps=8)
-    assert str(error.value) == (
-        "The input ended after 6 steps. As on a TPU, input_fn must yield a batch for every step "
-        "asked for; repeat() its dataset, or ask for fewer steps."
-    )
-
-
 def test_shows_the_error_of_the_input(tmp_path):
     def input_fn(params):
         zeros = tf.data.Dataset.from_tensors(tf.zeros([4])).repeat()
@@ -298,14 +287,6 @@ def test_cross_shard_optimizer_is_required(control_flow, tmp_path):
     assert harness.refusal(ValueError, on_two.train, numbers(0), steps=1) == (
         "CrossShardOptimizer must be used for model training on TPUs."
     )
-
-
-def test_evaluation_needs_a_spec_for_tpu(tmp_path):
-    def model_fn(features, labels, mode, params):
-        return model_fn_lib.EstimatorSpec(mode, loss=tf.reduce_sum(features))
-
-    with pytest.raises(RuntimeError, match="must have type`TPUEstimatorSpec`. Got <class"):
-        make(model_fn, tmp_path, 1).evaluate(numbers(0), steps=1)
 
 
 def test_scaffold_fn_runs_outside_the_cores(tmp_path):

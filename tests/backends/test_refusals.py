@@ -18,7 +18,6 @@ from refused import (
     OTHER_GRAPH,
     SCALAR,
     Fetches,
-    Program,
     divided,
     ids_and_weights,
     loss_of_type,
@@ -26,6 +25,7 @@ from refused import (
 )
 from tensorflow.python.ops import control_flow_util
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+from tpu_described import Program
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -93,6 +93,7 @@ def test_refused_by_check(case, tmp_path):
     assert [phrase in str(one) for one in report.findings[:1]] == ([] if phrase is None else [True])
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize(("mode", "replicas"), [("evaluate", 8), ("predict", 1)])
 @pytest.mark.parametrize(
     "case",
@@ -129,7 +130,6 @@ def test_evaluation_refuses_a_loss_that_is_not_float32(dtype, tmp_path):
         "tf.float32)."
     )
     described = program.described(tmp_path / "there")
-    described._directory.to_read = lambda *_: None
     with pytest.raises(TypeError, match=re.escape(words)):
         tpu_described.evaluate(described, program.input_fn)
     assert next(made.predict(program.input_fn))["x"].tolist() == [1.0, 1.0, 1.0]

@@ -78,7 +78,7 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
 
 
 @pytest.mark.parametrize("rewrite", [False, True])
-def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
+def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_message):
     """The table would get the gradient of the scaled loss."""
     mixed = tf.compat.v1.mixed_precision
 
@@ -95,12 +95,7 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
         message = harness.refusal(ValueError, changed_by, train_op_of, tmp_path)
     finally:
         mixed.disable_mixed_precision_graph_rewrite()
-    assert message == (
-        "MixedPrecisionLossScaleOptimizer scales the loss, and embedding tables would train by the "
-        "scaled loss. Give the optimizer that it wraps, without "
-        "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, or in "
-        "float32."
-    )
+    same_message(message)
 
 
 def test_without_tables_an_optimizer_may_scale_the_loss(tmp_path):
@@ -127,18 +122,14 @@ def an_optimizer():
 
 
 @pytest.mark.parametrize("cores", [None, 2])
-def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
+def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, same_message):
     """Both would update the table. A TPU refuses this too."""
 
     def apply(first, second):
         both = an_optimizer().minimize(first), an_optimizer().minimize(second)
         return tf.group(*both, tf.compat.v1.train.get_global_step().assign_add(1))
 
-    assert harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores) == (
-        "Feature 'x': model_fn trains by 2 gradients of its activation in one step, from separate "
-        "calls of minimize() or tf.gradients(), but only one can update its table. Minimize the "
-        "sum of the losses, or put tf.stop_gradient() around the activation in all losses but one."
-    )
+    same_message(harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores))
 
 
 @pytest.mark.fast(3)
@@ -226,13 +217,10 @@ def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
     assert estimator.evaluate(batches, steps=1)["mean"] == pytest.approx(START[IDS].mean())
 
 
-def test_one_log_line_describes_the_tables(tmp_path, caplog):
+def test_one_log_line_describes_the_tables(tmp_path, caplog, same_message):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
     messages = harness.said(caplog)
     tables, progress = (one for one in messages if "ative kernels" not in one)
-    assert tables == (
-        "Embedding tables train on the host: 1 table, 4 rows, 8 parameters, 0.0 MB with slots "
-        "(Adam x 1)."
-    )
+    same_message(tables)
     assert progress.startswith("step 1 of 1, mean loss ")

@@ -83,7 +83,8 @@ OWN_WAYS = {
         "        ragged=isinstance(value, tf.RaggedTensor))",
         "    for key, value in features.items()",
         "}}",
-        "outputs = tf.keras.layers.Dense(2)({layer}(list(columns.values()))(inputs))",
+        "inner = {layer}(list(columns.values()))(inputs)",
+        "outputs = tf.keras.layers.Dense(2, kernel_initializer=side.rows(1.3))(inner)",
         "parts.append(tf.keras.Model(inputs, outputs)(features))",
     ],
 }

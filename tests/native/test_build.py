@@ -48,13 +48,10 @@ def fake_compiler(monkeypatch, tmp_path, script):
     return program
 
 
-def test_a_missing_compiler_is_logged(caplog, monkeypatch, empty_cache):
+def test_a_missing_compiler_is_logged(caplog, monkeypatch, empty_cache, same_message):
     monkeypatch.setenv("PATH", "")
     for _ in range(2):  # Two trainings log one line.
-        assert reasons(caplog) == (
-            "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
-            "contains the kernels."
-        )
+        same_message(reasons(caplog))
 
 
 def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
@@ -177,12 +174,9 @@ def test_disabled_kernels_are_logged(caplog, monkeypatch):
     assert str(raised.value) == message
 
 
-def test_tables_unsupported_by_the_kernels_are_logged(caplog, native_library):
+def test_tables_unsupported_by_the_kernels_are_logged(caplog, native_library, same_message):
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
-    assert reasons(caplog, single, num_cores=3, shards=2) == (
-        "table t is in shards, and its optimizer does not accumulate the gradients of several "
-        "cores; set use_gradient_accumulation=True."
-    )
+    same_message(reasons(caplog, single, num_cores=3, shards=2))
 
 
 @pytest.mark.parametrize("rows", [2**31 - 1, 2**31])
@@ -274,15 +268,11 @@ def _unreadable(path):
 
 DAMAGES = {
     "cut": _changed(lambda content: content[: len(content) // 2]),
-    "cut by a byte": _changed(lambda content: content[:-1]),
-    "empty": _changed(lambda content: b""),
-    "zeroed": _changed(lambda content: bytes(len(content))),
     "a flipped bit": _changed(
         lambda content: content[:99] + bytes([content[99] ^ 1]) + content[100:]
     ),
     "of another build": _of_another_build,
     "a directory": lambda path: _replaced(path, os.mkdir),
-    "a pipe": lambda path: _replaced(path, os.mkfifo),
     "unreadable": _unreadable,
 }
 
