@@ -34,5 +34,5 @@ def test_programs_give_the_results_of_stock(program):
     assert stock.keys() == ours.keys() and len(stock) > 30
     for name, value in stock.items():
         # TensorFlow 2.21 rounds an LSTM otherwise than 2.15.1, which runs stock.
-        atol = 1e-5 if "timeseries" in name else 1e-6
+        atol = 5e-5 if "timeseries" in name else 1e-6
         np.testing.assert_allclose(ours[name], value, 1e-5, atol, err_msg=name)

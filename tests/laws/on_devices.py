@@ -1,10 +1,13 @@
-"""Trains drawn trainings on an emulated TPU, and with tables on jax devices."""
+"""Trains drawn trainings on an emulated TPU, with tables on jax devices, and on servers."""
 
 import dataclasses
 
 import harness
 import numpy as np
+import servers
 import trainings
+
+import estimator_emb as ee
 
 STEPS = 20
 
@@ -50,6 +53,28 @@ def variables(device, training, folder):
 def check(seed, cores, folder):
     """Raises AssertionError if a variable differs after all steps."""
     same(*(variables(device, training(seed, cores), folder) for device in ("host", "pjrt+tables")))
+
+
+def check_servers(seed, native, folder):
+    """Raises AssertionError if two parameter servers train otherwise than one process."""
+    made = trainings.training(seed, native, cores=1, wrong=0.0)
+    made = inexact(seed, made, trainings.SAMPLES)
+    spec = made.spec()._replace(partition_strategy=("div", "mod")[seed % 2])
+    model_fn = harness.gradient_model_fn([feature.key for feature in made.features])
+    input_fn = harness.input_fn_of(made.batches())
+    cluster = servers.Cluster(workers=0, servers=2)
+
+    def estimator(config):
+        return harness.configured(model_fn, spec, config, trainings.SAMPLES, use_tpu=False)
+
+    cluster.train(
+        lambda *task: (
+            estimator(cluster.config(*task, model_dir=str(folder / "servers"))),
+            input_fn,
+        )
+    )
+    estimator(ee.RunConfig(model_dir=str(folder / "process"))).train(input_fn)
+    same(*(harness.saved(folder / name, trainings.STEPS) for name in ("process", "servers")))
 
 
 def same(want, got, owner=""):
