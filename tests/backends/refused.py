@@ -136,7 +136,8 @@ def with_hook(make):
     return of_model(lambda loss: {"training_hooks": [make(loss)]})
 
 
-# Name of a case -> (a program, the exception, the phrase of a TPU's error).
+# Name of a case -> (a program, the exception, the phrase of a TPU's error). A fourth value has the
+# words of `check` where they differ, or None if only a session refuses it.
 CASES = {
     "shared weights, columns": (
         Program(weighted("ab", "ww"), **TWO_WEIGHTED), ValueError, NO_WEIGHTS,
@@ -202,9 +203,12 @@ CASES = {
     "a reference variable": (
         of_model(reference_variable), NotImplementedError,
         "Non-resource Variables are not supported inside TPU computations (operator name: ",
+        "a reference variable cannot be part of a TPU's step",
     ),
-    "a lookup table": (of_model(fixed_table), ValueError, OTHER_GRAPH),
-    "a lookup table that grows": (of_model(table_that_grows), ValueError, OTHER_GRAPH),
+    "a lookup table": (of_model(fixed_table), ValueError, OTHER_GRAPH, "LookupTableFindV2"),
+    "a lookup table that grows": (
+        of_model(table_that_grows), ValueError, OTHER_GRAPH, "MutableHashTableV2",
+    ),
     "input_partition_dims: negative": (
         divided({"x": [-1, 2]}), ValueError, "All input partition dims must be >= 1.",
     ),
@@ -229,18 +233,23 @@ CASES = {
     "a summary of model_fn": (
         of_model(summary), ValueError,
         "Cannot use 'mine' as input to 'Merge/MergeSummary' because 'mine' is in a while loop",
+        "tf.summary in the function of host_call",
     ),
     "scaffold_fn with a tensor of the TPU": (
         of_model(lambda loss: {"scaffold_fn": lambda: loss + 1.0}), ValueError, IN_LOOP,
     ),
-    "Scaffold.finalize with a tensor of the TPU": (of_model(finalize_reads), ValueError, IN_LOOP),
-    "a hook that makes an op of a tensor of the TPU": (
-        with_hook(lambda loss: Fetches(loss, makes=True)), ValueError, IN_LOOP,
+    "Scaffold.finalize with a tensor of the TPU": (
+        of_model(finalize_reads), ValueError, IN_LOOP, None,
     ),
-    "a hook that fetches a tensor of the TPU": (with_hook(Fetches), ValueError, NOT_FETCHABLE),
+    "a hook that makes an op of a tensor of the TPU": (
+        with_hook(lambda loss: Fetches(loss, makes=True)), ValueError, IN_LOOP, None,
+    ),
+    "a hook that fetches a tensor of the TPU": (
+        with_hook(Fetches), ValueError, NOT_FETCHABLE, None,
+    ),
     "LoggingTensorHook of the loss": (
         with_hook(lambda loss: v1.train.LoggingTensorHook({"mine": loss}, every_n_iter=1)),
-        ValueError, NOT_FETCHABLE,
+        ValueError, NOT_FETCHABLE, None,
     ),
     "PER_HOST_V2 without a Dataset": (
         Program(as_tensors=True, **BY_CORE), TypeError,
@@ -259,15 +268,3 @@ CASES = {
         "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed",
     ),
 }  # fmt: skip
-
-# Name of a case -> the words of `check`, where they differ, or None if only a session refuses it.
-OF_CHECK = {
-    "a reference variable": "a reference variable cannot be part of a TPU's step",
-    "a lookup table": "LookupTableFindV2",
-    "a lookup table that grows": "MutableHashTableV2",
-    "a summary of model_fn": "tf.summary in the function of host_call",
-    "Scaffold.finalize with a tensor of the TPU": None,
-    "a hook that makes an op of a tensor of the TPU": None,
-    "a hook that fetches a tensor of the TPU": None,
-    "LoggingTensorHook of the loss": None,
-}

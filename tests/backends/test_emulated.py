@@ -6,15 +6,11 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 from emulated_program import SPEC, batches, make, model_fn, without_labels
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 
 import estimator_emb as ee
-from estimator_emb import flags as tpu_flags
 from estimator_emb.backends.emulated.backend import EmulatedTPU
-from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import run_options
 from estimator_emb.reporting import progress
 
 PIPELINES = ee.InputPipelineConfig
@@ -38,22 +34,13 @@ def on_one_core(tmp_path_factory):
 
 
 @pytest.mark.parametrize("device", ["emulate", "host"])
-@pytest.mark.parametrize("door", ["TPUConfig", "environment", "flag", "command"])
+@pytest.mark.parametrize("door", ["TPUConfig", "environment"])
 def test_device_emulate_and_its_older_name_emulate_a_tpu(door, device, monkeypatch, tmp_path):
-    variable, tpu_config = "ESTIMATOR_EMB_DEVICE", None
-    monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
+    tpu_config = ee.TPUConfig(device=device)
     if door == "environment":
-        monkeypatch.setenv(variable, device)
-    elif door == "command":
-        options = main_lib.parser_of("run").parse([f"--device={device}", "program.py"])
-        monkeypatch.setenv(variable, run_options.variables(options, {})[variable])
-    elif door == "flag":
-        values = flags.FlagValues()
-        holders = tpu_flags.define(flag_values=values)
-        values(["program", f"--device={device}"])
-        tpu_config = holders.run_config().tpu_config
-    else:
-        tpu_config = ee.TPUConfig(device=device)
+        monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", device)
+        tpu_config = None
     config = ee.RunConfig(model_dir=tmp_path, tpu_config=tpu_config)
     made = ee.TPUEstimator(model_fn, config=config, use_tpu=True, train_batch_size=8)
     assert isinstance(made.backend, EmulatedTPU)
