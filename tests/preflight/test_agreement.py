@@ -169,8 +169,18 @@ GOOD = {
         spec=of_columns(
             fc.embedding_column(ids("c"), 4),
             *fc.shared_embedding_columns([ids("a"), ids("b")], 4),
+            fc.embedding_column(
+                ids("d"),
+                4,
+                embedding_lookup_device="tpu_tensor_core",
+                tensor_core_shape=[None, 3],
+            ),
         ),
-        features={"a": sparse_of([1, 2]), "b": sparse_of([3], tf.int32), "c": sparse_of([4])},
+        features={
+            **dict.fromkeys("ad", sparse_of([1, 2])),
+            "b": sparse_of([3], tf.int32),
+            "c": sparse_of([4]),
+        },
     ),
     "PER_HOST_V1": case(tpu=V1),
     "fields of the spec": case(
@@ -319,7 +329,7 @@ LATER = {
 }
 """Programs for which `use_tpu=True` raises no error before a session opens."""
 
-FAST = ("config dicts", "a rate that fails")
+FAST = ("config dicts", "columns", "a rate that fails")
 
 
 def table():

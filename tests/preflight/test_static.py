@@ -65,52 +65,6 @@ def test_host_programs_are_checked_as_on_a_tpu(where, notes):
     assert report.findings == () and report.notes == notes
 
 
-def test_a_program_with_feature_columns_passes():
-    tpu = tf.compat.v1.tpu.experimental
-    a, b, c, d = (tf.feature_column.categorical_column_with_identity(key, 100) for key in "abcd")
-    sequence = tpu.embedding_column(
-        tf.feature_column.sequence_categorical_column_with_identity("s", 50),
-        4,
-        max_sequence_length=3,
-    )
-    core = tpu.embedding_column(
-        d, 4, embedding_lookup_device="tpu_tensor_core", tensor_core_shape=[None, 3]
-    )
-    columns = [tpu.embedding_column(a, 8), *tpu.shared_embedding_columns([b, c], 4), core]
-    seen = {}
-
-    def input_fn(params):
-        ids = tf.sparse.from_dense(tf.constant([1, 2], tf.int64))
-        dataset = tf.data.Dataset.from_tensors((dict.fromkeys("abcds", ids), tf.zeros([1])))
-        return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
-
-    def model_fn(features, labels, mode, params):
-        seen.update({key: one.shape.as_list() for key, one in features.items()})
-        steps, lengths = tf.keras.experimental.SequenceFeatures([sequence])(features)
-        x = [
-            tf.keras.layers.DenseFeatures(columns)(features),
-            tf.reduce_sum(steps, axis=1),
-            tf.cast(lengths, tf.float32)[:, None],
-        ]
-        loss = tf.reduce_mean(tf.square(programs.layer(tf.concat(x, axis=1), "top", 1) - labels))
-        return harness.minimized(mode, loss, 0.1)
-
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[*columns, sequence], optimization_parameters=ee.AdagradParameters(0.1)
-    )
-    estimator = programs.estimator(model_fn, embedding_config_spec=spec)
-    assert preflight.check_program(estimator, input_fn, compile=False).findings == ()
-    assert seen == {
-        "a": [16, 8],
-        "b": [16, 4],
-        "c": [16, 4],
-        "d": [16, 3],
-        "d__TENSOR_CORE_MASK": [16, 3],
-        "s": [16, 3, 4],
-        "s_seq_length_": [16],
-    }
-
-
 def without_kernels(logits, features):
     total = tf.reduce_sum(logits)
     text = tf.strings.as_string(total)
