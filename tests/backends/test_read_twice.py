@@ -238,6 +238,7 @@ def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
     assert message == "Invalid input, not integer. key: a dtype: <dtype: 'float32'>" + ACTIVATION
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "read",
     [
@@ -264,6 +265,7 @@ def test_unrelated_errors_do_not_mention_activations(tmp_path):
 # Warned of: no op refuses to compare an activation, or to cast it to integers.
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "op, taken",
     [

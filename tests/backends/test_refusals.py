@@ -80,7 +80,7 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
     assert phrase in re.sub(r"Merge_\d+/", "Merge/", str(error.value))
 
 
-@pytest.mark.fast(8)
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("case", CASES)
 def test_refused_by_check(case, tmp_path):
     """`check` opens no session, so it cannot see the programs that are refused there."""

@@ -132,7 +132,7 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, same_message):
     same_message(harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores))
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("cores, last", [(None, False), (1, True), (2, False), (2, True)])
 def test_unapplied_gradients_do_not_update_tables(cores, last, tmp_path):
     """Gradients of another loss, computed before or after those that train."""

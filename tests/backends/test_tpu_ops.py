@@ -90,6 +90,7 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_replica_id_is_the_number_of_the_core(count, way, control_flow):
@@ -122,6 +123,7 @@ INPUTS = {
 }  # fmt: skip
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("way", INPUTS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_replicated_input_gives_each_core_its_value(count, way, control_flow):

@@ -150,13 +150,14 @@ def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "cond"])
 def test_wrapped_activations_train_with_every_way_to_apply_gradients(wrapped, apply, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), apply))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("wrapped", ["recompute_grad", "scan", "cond"])
 @pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
 def test_wrapped_activations_train_in_both_kinds_of_control_flow(wrapped, control_flow, tmp_path):

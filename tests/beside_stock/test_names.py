@@ -151,6 +151,7 @@ def test_refuses_two_tables_with_the_same_variable(way, tmp_path):
     assert refused(in_one_scope, tmp_path, way=way).startswith(SHARED)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("layer, way", [("v1", "cpu"), ("v2", "one_core")])
 def test_refuses_a_column_in_two_layers(layer, way, tmp_path, same_message):
     """Stock creates a table for each layer, but a TPU has only one table per column."""
@@ -165,6 +166,7 @@ def test_refuses_a_column_in_two_layers(layer, way, tmp_path, same_message):
 WITH_MODEL = "Table '{}' would share the variable '{}' with model_fn"
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "by, way", [("get_variable", "cpu"), ("Variable", "one_core"), ("reuse", "one_core")]
 )

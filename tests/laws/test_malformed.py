@@ -13,7 +13,7 @@ CONFIGURATIONS = list(malformed.CONFIGURATIONS)
 
 @pytest.mark.parametrize("configuration", ["host, dropping", "two cores"])
 def test_malformed_batches_train_right_or_are_named_in_this_process(configuration, native):
-    seeds = range(40)
+    seeds = range(20)
     assert list(malformed.cases(configuration, seeds)) == [(seed, None) for seed in seeds]
 
 
