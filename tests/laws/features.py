@@ -154,14 +154,10 @@ def other_word(feature, value, rng):
 
 
 @damage("sparse", "ragged")
-def more_values(feature, value, rng):
-    extra = _typed(rng.integers(0, VOCABULARY, rng.integers(1, 3)), feature)
-    return {"values": np.append(value["values"], extra)}
-
-
-@damage("sparse", "ragged")
-def fewer_values(feature, value, rng):
-    return {"values": value["values"][: rng.integers(0, len(value["values"]) + 1)]}
+def other_number_of_values(feature, value, rng):
+    extra = _typed(rng.integers(0, VOCABULARY, 2), feature)
+    kept = rng.integers(0, len(value["values"]) + 3)
+    return {"values": np.append(value["values"], extra)[:kept]}
 
 
 @damage("sparse")
@@ -170,13 +166,6 @@ def other_indices(feature, value, rng):
     indices = one_other(value["indices"], numbers, rng)
     moved = ["indices", *(["w_indices"] if feature.weighted and rng.integers(2) else [])]
     return dict.fromkeys(moved, indices)
-
-
-@damage("sparse", unknown=True)
-def other_rank_of_indices(feature, value, rng):
-    n = len(value["values"])
-    shapes = [[n], [n, 1], [n, 3], [n, 2, 1], [2, n], []]
-    return {"indices": np.zeros(shapes[rng.integers(len(shapes))], np.int64)}
 
 
 @damage("sparse")
@@ -188,7 +177,11 @@ def other_shape(feature, value, rng):
 
 
 @damage("sparse", unknown=True)
-def other_rank_of_shape(feature, value, rng):
+def other_rank(feature, value, rng):
+    n = len(value["values"])
+    shapes = [[n], [n, 1], [n, 3], [n, 2, 1], [2, n], []]
+    if rng.integers(2):
+        return {"indices": np.zeros(shapes[rng.integers(len(shapes))], np.int64)}
     shapes = [[], [4], [4, 3, 1], [0, 0, 0]]
     return {"shape": np.array(shapes[rng.integers(len(shapes))], np.int64)}
 
