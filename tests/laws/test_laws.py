@@ -17,16 +17,23 @@ TRAININGS = 10
 """Number of trainings per process."""
 
 
+SEEDS = (8, 37, 58, 62, 98)
+"""Of trainings that together have every optimizer, form and option."""
+
+
 @pytest.mark.parametrize(
-    ("seed", "kernels"),
-    [
-        (8, "tensorflow"),
-        *((seed, "native") for seed in (8, 37, 58, 62, 98)),
-    ],
+    ("seed", "kernels"), [(8, "tensorflow"), *((seed, "native") for seed in SEEDS)]
 )
 def test_a_training_equals_numpy(seed, kernels, native_library):
-    """These trainings have every optimizer, form and option, and would show every fault."""
     by_numpy.check(trainings.training(seed, kernels == "native"))
+
+
+def test_these_trainings_run_the_lines_of_every_fault():
+    made = [trainings.training(seed, native=True) for seed in SEEDS]
+    assert all(any(map(fault.shows, made)) for fault in faults.FAULTS)
+    of_tables = [table for training in made for table in training.tables.values()]
+    assert {table.optimizer.name for table in of_tables} == set(trainings.CLASSES)
+    assert {feature.form for table in of_tables for feature in table.features} == {*trainings.FORMS}
 
 
 @pytest.mark.slow
