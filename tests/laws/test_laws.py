@@ -24,7 +24,9 @@ SEEDS = (8, 37, 58, 62, 98)
 @pytest.mark.parametrize(
     ("seed", "kernels"), [(8, "tensorflow"), *((seed, "native") for seed in SEEDS)]
 )
-def test_a_training_equals_numpy(seed, kernels, native_library):
+def test_a_training_equals_numpy(seed, kernels, request):
+    if kernels == "native":
+        request.getfixturevalue("native_library")
     by_numpy.check(trainings.training(seed, kernels == "native"))
 
 
