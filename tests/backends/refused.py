@@ -1,51 +1,14 @@
 """Programs that a TPU refuses, with the exception and a phrase of its message."""
 
-import dataclasses
-
 import harness
 import tensorflow as tf
-import tpu_described
-from tpu_described import sparse_of
+from tpu_described import Program, sparse_of
 
 import estimator_emb as ee
 import feature_columns as fc
 
 v1 = tf.compat.v1
 PIPELINES = ee.InputPipelineConfig
-CORES = tpu_described.CORES_PER_HOST
-BATCH = 4 * CORES
-
-
-@dataclasses.dataclass
-class Program(tpu_described.Program):
-    """A program on `replicas` cores (None: off a TPU). input_fn may give tensors."""
-
-    as_tensors: bool = False
-    replicas: int | None = CORES
-
-    def input_fn(self, params):
-        dataset = super().input_fn(params)
-        return v1.data.make_one_shot_iterator(dataset).get_next() if self.as_tensors else dataset
-
-    def emulated(self, model_dir):
-        tpu = {"iterations_per_loop": 2, **self.tpu}
-        program, cores = (self.model_fn, self.spec, model_dir, BATCH), self.replicas
-        return harness.estimator(*program, num_shards=cores, run={}, tpu=tpu)
-
-    def described(self, model_dir):
-        topology = None
-        if self.tpu.get("num_cores_per_replica"):
-            topology = tf.tpu.experimental.Topology(
-                mesh_shape=[1, 1, 1, 2], device_coordinates=[[[0, 0, 0, 0], [0, 0, 0, 1]]]
-            )
-        return tpu_described.estimator(
-            self.model_fn,
-            self.spec,
-            model_dir,
-            batch=BATCH,
-            topology=topology,
-            tpu_config=ee.TPUConfig(2, **self.tpu),
-        )
 
 
 PARAMETERS = ee.StochasticGradientDescentParameters(0.1)
@@ -173,7 +136,8 @@ def with_hook(make):
     return of_model(lambda loss: {"training_hooks": [make(loss)]})
 
 
-# Name of a case -> (a program, the exception, the phrase of a TPU's error).
+# Name of a case -> (a program, the exception, the phrase of a TPU's error). A fourth value has the
+# words of `check` where they differ, or None if only a session refuses it.
 CASES = {
     "shared weights, columns": (
         Program(weighted("ab", "ww"), **TWO_WEIGHTED), ValueError, NO_WEIGHTS,
@@ -239,9 +203,12 @@ CASES = {
     "a reference variable": (
         of_model(reference_variable), NotImplementedError,
         "Non-resource Variables are not supported inside TPU computations (operator name: ",
+        "a reference variable cannot be part of a TPU's step",
     ),
-    "a lookup table": (of_model(fixed_table), ValueError, OTHER_GRAPH),
-    "a lookup table that grows": (of_model(table_that_grows), ValueError, OTHER_GRAPH),
+    "a lookup table": (of_model(fixed_table), ValueError, OTHER_GRAPH, "LookupTableFindV2"),
+    "a lookup table that grows": (
+        of_model(table_that_grows), ValueError, OTHER_GRAPH, "MutableHashTableV2",
+    ),
     "input_partition_dims: negative": (
         divided({"x": [-1, 2]}), ValueError, "All input partition dims must be >= 1.",
     ),
@@ -266,18 +233,23 @@ CASES = {
     "a summary of model_fn": (
         of_model(summary), ValueError,
         "Cannot use 'mine' as input to 'Merge/MergeSummary' because 'mine' is in a while loop",
+        "tf.summary in the function of host_call",
     ),
     "scaffold_fn with a tensor of the TPU": (
         of_model(lambda loss: {"scaffold_fn": lambda: loss + 1.0}), ValueError, IN_LOOP,
     ),
-    "Scaffold.finalize with a tensor of the TPU": (of_model(finalize_reads), ValueError, IN_LOOP),
-    "a hook that makes an op of a tensor of the TPU": (
-        with_hook(lambda loss: Fetches(loss, makes=True)), ValueError, IN_LOOP,
+    "Scaffold.finalize with a tensor of the TPU": (
+        of_model(finalize_reads), ValueError, IN_LOOP, None,
     ),
-    "a hook that fetches a tensor of the TPU": (with_hook(Fetches), ValueError, NOT_FETCHABLE),
+    "a hook that makes an op of a tensor of the TPU": (
+        with_hook(lambda loss: Fetches(loss, makes=True)), ValueError, IN_LOOP, None,
+    ),
+    "a hook that fetches a tensor of the TPU": (
+        with_hook(Fetches), ValueError, NOT_FETCHABLE, None,
+    ),
     "LoggingTensorHook of the loss": (
         with_hook(lambda loss: v1.train.LoggingTensorHook({"mine": loss}, every_n_iter=1)),
-        ValueError, NOT_FETCHABLE,
+        ValueError, NOT_FETCHABLE, None,
     ),
     "PER_HOST_V2 without a Dataset": (
         Program(as_tensors=True, **BY_CORE), TypeError,
@@ -296,15 +268,3 @@ CASES = {
         "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed",
     ),
 }  # fmt: skip
-
-# Name of a case -> the words of `check`, where they differ, or None if only a session refuses it.
-OF_CHECK = {
-    "a reference variable": "a reference variable cannot be part of a TPU's step",
-    "a lookup table": "LookupTableFindV2",
-    "a lookup table that grows": "MutableHashTableV2",
-    "a summary of model_fn": "tf.summary in the function of host_call",
-    "Scaffold.finalize with a tensor of the TPU": None,
-    "a hook that makes an op of a tensor of the TPU": None,
-    "a hook that fetches a tensor of the TPU": None,
-    "LoggingTensorHook of the loss": None,
-}

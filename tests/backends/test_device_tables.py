@@ -106,7 +106,7 @@ def trained(table, features, ids, gradients, values, rate, step, cores, accumula
     return weights, slot
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("cores", [1, 3, 8])
 @pytest.mark.parametrize("packs", [False, True])
@@ -226,6 +226,7 @@ def check_about_equal(few, many):
     assert abs(many - few) < 0.1 * few
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("step", [adagrad, momentum_of_all])
 def test_no_table_is_copied(packs, step, library):

@@ -6,16 +6,11 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 from emulated_program import SPEC, batches, make, model_fn, without_labels
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
-from tensorflow_estimator.python.estimator import model_fn as model_fn_lib
 
 import estimator_emb as ee
-from estimator_emb import flags as tpu_flags
 from estimator_emb.backends.emulated.backend import EmulatedTPU
-from estimator_emb.cli import main as main_lib
-from estimator_emb.cli import run_options
 from estimator_emb.reporting import progress
 
 PIPELINES = ee.InputPipelineConfig
@@ -39,22 +34,13 @@ def on_one_core(tmp_path_factory):
 
 
 @pytest.mark.parametrize("device", ["emulate", "host"])
-@pytest.mark.parametrize("door", ["TPUConfig", "environment", "flag", "command"])
+@pytest.mark.parametrize("door", ["TPUConfig", "environment"])
 def test_device_emulate_and_its_older_name_emulate_a_tpu(door, device, monkeypatch, tmp_path):
-    variable, tpu_config = "ESTIMATOR_EMB_DEVICE", None
-    monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
+    tpu_config = ee.TPUConfig(device=device)
     if door == "environment":
-        monkeypatch.setenv(variable, device)
-    elif door == "command":
-        options = main_lib.parser_of("run").parse([f"--device={device}", "program.py"])
-        monkeypatch.setenv(variable, run_options.variables(options, {})[variable])
-    elif door == "flag":
-        values = flags.FlagValues()
-        holders = tpu_flags.define(flag_values=values)
-        values(["program", f"--device={device}"])
-        tpu_config = holders.run_config().tpu_config
-    else:
-        tpu_config = ee.TPUConfig(device=device)
+        monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", device)
+        tpu_config = None
     config = ee.RunConfig(model_dir=tmp_path, tpu_config=tpu_config)
     made = ee.TPUEstimator(model_fn, config=config, use_tpu=True, train_batch_size=8)
     assert isinstance(made.backend, EmulatedTPU)
@@ -254,16 +240,6 @@ def test_predict_needs_a_dataset(tmp_path):
     )
 
 
-def test_input_that_ends_early_is_an_error(tmp_path):
-    estimator = make(one_weight(), tmp_path, 1, batch=1, tpu={"iterations_per_loop": 4})
-    with pytest.raises(tf.errors.OutOfRangeError) as error:
-        estimator.train(numbers(*range(6), repeat=False), steps=8)
-    assert str(error.value) == (
-        "The input ended after 6 steps. As on a TPU, input_fn must yield a batch for every step "
-        "asked for; repeat() its dataset, or ask for fewer steps."
-    )
-
-
 def test_shows_the_error_of_the_input(tmp_path):
     def input_fn(params):
         zeros = tf.data.Dataset.from_tensors(tf.zeros([4])).repeat()
@@ -298,14 +274,6 @@ def test_cross_shard_optimizer_is_required(control_flow, tmp_path):
     assert harness.refusal(ValueError, on_two.train, numbers(0), steps=1) == (
         "CrossShardOptimizer must be used for model training on TPUs."
     )
-
-
-def test_evaluation_needs_a_spec_for_tpu(tmp_path):
-    def model_fn(features, labels, mode, params):
-        return model_fn_lib.EstimatorSpec(mode, loss=tf.reduce_sum(features))
-
-    with pytest.raises(RuntimeError, match="must have type`TPUEstimatorSpec`. Got <class"):
-        make(model_fn, tmp_path, 1).evaluate(numbers(0), steps=1)
 
 
 def test_scaffold_fn_runs_outside_the_cores(tmp_path):

@@ -182,72 +182,34 @@ def test_environment_variables_set_the_number_of_cores(
 
 
 @pytest.mark.parametrize(
-    ("environment", "tpu", "message"),
+    ("environment", "tpu", "phrase"),
     [
-        (
-            {},
-            {"num_shards": 12},
-            "TPUConfig.num_shards is not set correctly: where a TPU is emulated, it must be at "
-            "most 8, which one host has, or a multiple of 8, for several hosts; got 12 cores.",
-        ),
-        (
-            {},
-            {"num_shards": 3, "num_cores_per_replica": 4},
-            "TPUConfig.num_shards is not set correctly: where a TPU is emulated, it, times "
-            "num_cores_per_replica=4, must be at most 8, which one host has, or a multiple of 8, "
-            "for several hosts; got 12 cores.",
-        ),
-        (
-            {"SHARDS": "20"},
-            {"num_shards": 8},
-            "Environment variable ESTIMATOR_EMB_SHARDS must be at most 8, which one host has, or "
-            "a multiple of 8, for several hosts; got 20 cores.",
-        ),
-        (
-            {"SHARDS": "1000000000"},
-            {},
-            "Environment variable ESTIMATOR_EMB_SHARDS must be at most 2,048, as many as the "
-            "largest TPU; got 1,000,000,000.",
-        ),
-        (
-            {"TOPOLOGY": "v5e-16"},
-            {},
-            "Environment variable ESTIMATOR_EMB_TOPOLOGY must be one of v2-8, v2-32, v2-128, "
-            "v2-256, v2-512, v3-8, v3-32, v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, "
-            "v4-32, v4-64, v4-128; got 'v5e-16'.",
-        ),
-        (
-            {"TOPOLOGY": "v3-32", "SHARDS": "32"},
-            {},
-            "Environment variables ESTIMATOR_EMB_TOPOLOGY and ESTIMATOR_EMB_SHARDS both say how "
-            "many cores an emulated TPU has; got 'v3-32' and '32'. Set one of them.",
-        ),
+        ({}, {"num_shards": 12}, "or a multiple of 8, for several hosts; got 12 cores."),
+        ({}, {"num_shards": 3, "num_cores_per_replica": 4}, "it, times num_cores_per_replica=4, "),
+        ({"SHARDS": "20"}, {"num_shards": 8}, "ESTIMATOR_EMB_SHARDS must be at most 8, which"),
+        ({"SHARDS": "1000000000"}, {}, "must be at most 2,048, as many as the largest TPU; got 1"),
+        ({"TOPOLOGY": "v5e-16"}, {}, "TOPOLOGY must be one of v2-8, v2-32, v2-128, v2-256, v2-512"),
+        ({"TOPOLOGY": "v3-32", "SHARDS": "32"}, {}, "got 'v3-32' and '32'. Set one of them."),
     ],
 )
 def test_refuses_invalid_numbers_of_cores_and_slices(
-    environment, tpu, message, tmp_path, monkeypatch
+    environment, tpu, phrase, tmp_path, monkeypatch
 ):
     for name, value in environment.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     with pytest.raises(ValueError) as error:
         emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V2, **tpu))
-    assert str(error.value) == message
+    assert phrase in str(error.value)
 
 
-def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch):
+def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, same_message):
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-32")
     input_fn, model_fn = seen_by([])
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, num_shards=8))
-    assert harness.refusal(ValueError, made.train, input_fn, steps=1) == (
-        "TPUConfig.num_shards is not set correctly. According to TPU system metadata for "
-        "Tensorflow master (): num_replicas should be (32), got (8). For non-model-parallelism, "
-        "num_replicas should be the total num of TPU cores in the system. For model-parallelism, "
-        "the total number of TPU cores should be num_cores_per_replica * num_replicas. Please set "
-        "it accordingly or leave it as `None`"
-    )
+    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
 
 
-def test_evaluation_and_prediction_on_several_hosts(tmp_path):
+def test_evaluation_and_prediction_on_several_hosts(tmp_path, same_message):
     """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both."""
 
     def made(pipeline):
@@ -258,15 +220,8 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path):
     # Half of the samples come from host 0, and half from host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
     by_host = made(PIPELINES.PER_HOST_V1)
-    assert harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1) == (
-        "TPUEstimator.evaluate is only supported under three conditions: 1. num_hosts=1; 2. "
-        "BROADCAST mode; 3. PER_HOST_V2 mode. mode: 2; num_hosts: 2; num_replicas=1:16"
-    )
-    assert harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))) == (
-        "TPUEstimator.predict is only supported under three conditions: 1. num_hosts=1; 2. "
-        "BROADCAST mode; 3. PER_HOST_V2 mode with num_replicas=1. mode: 3; num_hosts: 2; "
-        "num_replicas=1:16"
-    )
+    same_message(harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1))
+    same_message(harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))))
     to_all = made(PIPELINES.BROADCAST)
     assert to_all.evaluate(input_fn, steps=1)["mean"] == 0
     assert len([one for one, _ in zip(to_all.predict(input_fn), range(40), strict=False)]) == 40
@@ -295,23 +250,17 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
     harness.same(two, one, 1e-6, 1e-6)
 
 
-def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path):
+def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, same_message):
     arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
     tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
     refused = options.CannotEmulate, emulated_program.make
-    assert harness.refusal(*refused, *arguments, **tables) == (
-        "TPUConfig: num_cores_per_replica with embedding tables on several hosts cannot be "
-        "emulated; got 2 and 2 hosts. Emulate one host, or give each replica one core."
-    )
+    same_message(harness.refusal(*refused, *arguments, **tables))
 
 
-def test_refuses_hosts_with_different_features(tmp_path):
+def test_refuses_hosts_with_different_features(tmp_path, same_message):
     def input_fn(params):
         name = "x" if params["context"].current_host == 0 else "y"
         return tf.data.Dataset.from_tensors({name: tf.zeros([params["batch_size"]])}).repeat()
 
     made = emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V1, num_shards=16))
-    assert harness.refusal(ValueError, made.train, input_fn, steps=1) == (
-        "input_fn must yield the same features and labels in each of its calls; got features['x'] "
-        "for core 0, and features['y'] for core 8."
-    )
+    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))

@@ -11,7 +11,7 @@ def shards_of(case):
     return case["hyper"].get("num_shards", 1)
 
 
-# A training of 43 tables is slow, and `test_every_optimizer` covers such tables too.
+# A training of 43 tables is slow, and `tests/laws` covers such tables too.
 @pytest.mark.parametrize("kernels", ["tensorflow", "native"], indirect=True)
 @pytest.mark.parametrize(
     "shards",

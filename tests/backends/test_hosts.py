@@ -192,115 +192,38 @@ def process_of(launcher, host):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("case", "options", "words"),
+    ("case", "options", "phrase"),
     [
-        (
-            "other step",
-            [],
-            "ValueError: The step that model_fn makes on host 1 (NAME) is another than on host 0 "
-            "(NAME): give all hosts the same program, arguments, environment and versions.",
-        ),
-        (
-            "other folder",
-            [],
-            "ValueError: model_dir on host 1 (NAME) is another than on host 0 (NAME): give all "
-            "hosts the same program, arguments, environment and versions.",
-        ),
-        (
-            "v1",
-            ["--tables=host"],
-            "ValueError: TPUConfig: tables='host' trains the tables on one host, and 2 have "
-            "joined: choose tables='device' (ESTIMATOR_EMB_TABLES=device), or one host.",
-        ),
-        (
-            "v1",
-            ["--shards=3"],
-            "ValueError: TPUConfig: num_shards asks for 3 devices, and 2 hosts train on all of "
-            "theirs, 4: leave num_shards out, or give each host fewer devices.",
-        ),
+        ("other step", [], "The step that model_fn makes on host 1 (NAME) is another than on host"),
+        ("other folder", [], "model_dir on host 1 (NAME) is another than on host 0 (NAME): give"),
+        ("v1", ["--tables=host"], "tables='host' trains the tables on one host, and 2 have joined"),
+        ("v1", ["--shards=3"], "num_shards asks for 3 devices, and 2 hosts train on all of theirs"),
         (
             "leaves",
             [],
-            "host 1 (NAME) ended the program, and host 0 (NAME) goes on: all hosts must construct "
-            "the same estimators, and call the same methods of them.",
+            "host 1 (NAME) ended the program, and host 0 (NAME) goes on: all hosts must",
         ),
-        (
-            "small table",
-            [],
-            "ValueError: Table 'words' has 1 rows, fewer than the 2 hosts that share it: give it a "
-            "vocabulary_size of at least 2, or train on fewer hosts.",
-        ),
-        (
-            "leaves early",
-            [],
-            "host 1 ended the program, and host 0 goes on: all hosts must construct the same "
-            "estimators, and call the same methods of them.",
-        ),
-        (
-            "other devices",
-            [],
-            "ValueError: TPUConfig: with device='pjrt', all hosts must have the same number of "
-            "devices: host 0 (NAME) has 2, host 1 (NAME) has 1. Give each the same machine, or the "
-            "same devices of it.",
-        ),
-        (
-            "other optimizer",
-            [],
-            "ValueError: The training of the tables on host 1 (NAME) is another than on host 0 "
-            "(NAME): give all hosts the same program, arguments, environment and versions.",
-        ),
-        (
-            "saver",
-            [],
-            "ValueError: The program makes a Saver, and none can save tables that 2 hosts share: "
-            "leave it out of Scaffold, hooks and the collection 'savers', or train on one host.",
-        ),
+        ("leaves early", [], "host 1 ended the program, and host 0 goes on: all hosts must"),
+        ("small table", [], "Table 'words' has 1 rows, fewer than the 2 hosts that share it"),
+        ("other devices", [], "devices: host 0 (NAME) has 2, host 1 (NAME) has 1. Give each"),
+        ("other optimizer", [], "The training of the tables on host 1 (NAME) is another than on"),
+        ("saver", [], "The program makes a Saver, and none can save tables that 2 hosts share"),
         (
             "slots",
             [],
-            "ValueError: Table 'tbl_past_words_shared_embedding': slot_variable_creation_fn of "
-            "Adagrad creates slots for the whole table, but 2 hosts share the table. Leave it out, "
-            "or train on one host.",
+            "Table 'tbl_past_words_shared_embedding': slot_variable_creation_fn of Adagrad",
         ),
-        (
-            "writes",
-            [],
-            "ValueError: TPUConfig: tables='device' trains table 'tbl_past_words_shared_embedding' "
-            "in the memory of the devices, and 'grows' writes its variable "
-            "'past_words_shared_embedding/part_0' on the host: choose tables='host'.",
-        ),
-        (
-            "pipelining",
-            [],
-            "ValueError: TPUConfig: tables='device' trains the tables in the memory of the "
-            "devices, where no lookup runs ahead: leave pipeline_execution_with_tensor_core=True "
-            "out of the EmbeddingConfigSpec, or choose tables='host'.",
-        ),
-        (
-            "summaries",
-            [],
-            "ValueError: TPUConfig: tables='device' trains the tables in the memory of the "
-            "devices, and table_summaries=True needs them on the host: leave it out of TPUConfig, "
-            "and ESTIMATOR_EMB_TABLE_SUMMARIES out of the environment, or choose tables='host'.",
-        ),
-        (
-            "replicas",
-            [],
-            "ValueError: TPUConfig: with device='pjrt', each device runs the whole model, and "
-            "num_cores_per_replica must be None; got 2.",
-        ),
-        (
-            "broadcast tables",
-            [],
-            "ValueError: Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU Embedding; "
-            "got 4.",
-        ),
+        ("writes", [], "'past_words_shared_embedding/part_0' on the host: choose tables='host'."),
+        ("pipelining", [], "leave pipeline_execution_with_tensor_core=True out of"),
+        ("summaries", [], "and table_summaries=True needs them on the host: leave it out of"),
+        ("replicas", [], "and num_cores_per_replica must be None; got 2."),
+        ("broadcast tables", [], "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU"),
     ],
 )
-def test_refuses_hosts_that_differ_and_unsupported_options(case, options, words, tmp_path):
+def test_refuses_hosts_that_differ_and_unsupported_options(case, options, phrase, tmp_path):
     lines = run(tmp_path, case, *options, status=1)
     output = [re.sub(r"(host \d) \([^)]*\)", r"\1 (NAME)", line) for line in lines["chief"]]
-    assert any(line.endswith(words) for line in output), "\n".join(output[-20:])
+    assert any(phrase in line for line in output), "\n".join(output[-20:])
     ends = re.findall(r"(chief|host 1) ended with status 1 after (\d+) s", "\n".join(lines[""]))
     assert {name for name, _ in ends} == {"chief", *([] if "leaves" in case else ["host 1"])}
     seconds = [int(after) for _, after in ends]

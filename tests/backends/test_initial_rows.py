@@ -81,6 +81,7 @@ def begun(seed, host):
         return session.run(made)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("seed", [0, None])
 def test_hosts_begin_with_the_rows_of_one_process(seed):
     want = begun(seed, ALONE)

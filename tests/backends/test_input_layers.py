@@ -1,8 +1,8 @@
 """Sequences, and ids without combiner, through the input layers, forward and backward.
 
 NumPy computes the expected tables after one SGD step of rate 1, and the activations after it. For
-other columns see `malformed` and `beside_stock`, which compares with stock tensorflow-estimator.
-For random sequences by key see `fuzz`.
+other columns see `laws` and `beside_stock`, which compares with stock tensorflow-estimator.
+For random sequences by key see `laws`.
 """
 
 import harness

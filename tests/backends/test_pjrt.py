@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize(
     ("place", "cores", "pipelined"),
     [
-        ("pjrt", 1, True),
+        pytest.param("pjrt", 1, True, marks=pytest.mark.slow),
         pytest.param("pjrt", 8, False, marks=pytest.mark.slow),
         pytest.param("pjrt+tables", 1, False, marks=pytest.mark.slow),
         ("pjrt+tables", 8, False),
@@ -286,6 +286,7 @@ def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
     assert not list(expected)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_a_hook_may_write_variables(place, tmp_path):
     def halve():
@@ -296,6 +297,7 @@ def test_a_hook_may_write_variables(place, tmp_path):
     harness.same(*(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", place)))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
     def input_fn(params):

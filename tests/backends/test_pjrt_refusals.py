@@ -2,7 +2,6 @@
 
 import importlib.util
 import pathlib
-import re
 import types
 from importlib.metadata import version
 
@@ -34,81 +33,55 @@ def test_pjrt_uses_all_devices_by_default(monkeypatch):
     assert len(backend.chosen(ee.TPUConfig())[0]) == 8
 
 
-def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn):
-    return emulated_program.make(
-        model_fn,
-        tmp_path,
-        cores,
-        spec=emulated_program.SPEC,
-        tpu={"device": "pjrt", **(tpu or {})},
-    )
+def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
+    spec = emulated_program.SPEC._replace(pipeline_execution_with_tensor_core=pipelined)
+    tpu = {"device": "pjrt", **(tpu or {})}
+    return emulated_program.make(model_fn, tmp_path, cores, spec=spec, tpu=tpu)
 
 
 @pytest.mark.parametrize(
     ("variables", "arguments", "words"),
     [
+        ({"PJRT_PLATFORM": "gpu"}, {}, "If its plugin is missing: pip install 'jax[cuda12]=="),
+        ({"PJRT_PLATFORM": "npu"}, {}, "ESTIMATOR_EMB_PJRT_PLATFORM must be 'cpu' or 'gpu' or"),
+        ({"TOPOLOGY": "v3-8"}, {}, "ESTIMATOR_EMB_TOPOLOGY names an emulated TPU, and device="),
+        ({}, {"tpu": {"num_cores_per_replica": 2}}, "num_cores_per_replica must be None; got 2."),
+        ({}, {"cores": 9}, "set XLA_FLAGS=--xla_force_host_platform_device_count=9."),
+        ({"TABLES": "hbm"}, {}, "ESTIMATOR_EMB_TABLES must be 'host' or 'device'; got 'hbm'."),
+        ({}, {"tpu": {"tables": "hbm"}}, "TPUConfig: tables must be 'host' or 'device'; got 'hbm'"),
         (
-            {"ESTIMATOR_EMB_PJRT_PLATFORM": "gpu"},
             {},
-            "TPUConfig: device='pjrt' cannot take devices of platform 'gpu' "
-            "(ESTIMATOR_EMB_PJRT_PLATFORM): Unknown backend: 'gpu' requested, but no platforms "
-            "that are instances of gpu are present. Platforms present are: cpu. If its plugin is "
-            f"missing: pip install 'jax[cuda12]=={JAX}'.",
+            {"tpu": {"device": "emulate", "tables": "device"}},
+            "TPUConfig: tables='device' needs device='pjrt'; the device is 'emulate'.",
         ),
         (
-            {"ESTIMATOR_EMB_PJRT_PLATFORM": "npu"},
-            {},
-            "Environment variable ESTIMATOR_EMB_PJRT_PLATFORM must be 'cpu' or 'gpu' or 'tpu'; got "
-            "'npu'.",
-        ),
-        (
-            {"ESTIMATOR_EMB_TOPOLOGY": "v3-8"},
-            {},
-            "Environment variable ESTIMATOR_EMB_TOPOLOGY names an emulated TPU, and device='pjrt' "
-            "takes the devices that are there: unset it, or choose a number of them with "
-            "TPUConfig(num_shards=N) or ESTIMATOR_EMB_SHARDS.",
+            {"TABLES": "device"},
+            {"tpu": {"table_summaries": True}},
+            "and table_summaries=True needs them on the host: leave it out of TPUConfig",
         ),
         (
             {},
-            {"tpu": {"num_cores_per_replica": 2}},
-            "TPUConfig: with device='pjrt', each device runs the whole model, and "
-            "num_cores_per_replica must be None; got 2.",
-        ),
-        (
-            {},
-            {"cores": 9},
-            "TPUConfig: num_shards asks for 9 devices, and there are 8: "
-            f"{', '.join(f'cpu:{n}' for n in range(8))}. For more devices that are cores of the "
-            "CPU, set XLA_FLAGS=--xla_force_host_platform_device_count=9.",
+            {"tpu": {"tables": "device"}, "pipelined": True},
+            "where no lookup runs ahead: leave pipeline_execution_with_tensor_core=True out",
         ),
     ],
 )
 def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_path, monkeypatch):
     for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-    assert harness.refusal(ValueError, made, tmp_path, **arguments) == words
+        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
+    assert words in harness.refusal(ValueError, made, tmp_path, **arguments)
 
 
 @pytest.mark.parametrize(
     ("where", "value", "words"),
     [
-        (
-            "importlib.util.find_spec",
-            lambda *names: None,
-            "needs jax, which is not installed: pip install '.[pjrt]' (in a clone of "
-            "estimator_emb). For GPUs or TPUs, also install jax's plugin for them, in the version "
-            "of jax.",
-        ),
-        (
-            "tensorflow.__version__",
-            "2.17.1",
-            "needs TensorFlow 2.18 or newer, as jax does not go with older ones; this is 2.17.1.",
-        ),
+        ("importlib.util.find_spec", lambda *names: None, "needs jax, which is not installed: pip"),
+        ("tensorflow.__version__", "2.17.1", "needs TensorFlow 2.18 or newer, as jax does not go"),
     ],
 )
 def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_path, monkeypatch):
     monkeypatch.setattr(where, value)
-    assert harness.refusal(ValueError, made, tmp_path) == f"TPUConfig: device='pjrt' {words}"
+    assert words in harness.refusal(ValueError, made, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +114,6 @@ def test_says_that_devices_have_no_effect_without_use_tpu(
     assert all(word in said[0] for word in words)
 
 
-CANNOT = "model_fn's step cannot run on PJRT devices: "
 HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
 
 
@@ -189,56 +161,18 @@ def shuffled(loss):
 @pytest.mark.parametrize(
     ("of_loss", "first", "line", "last"),
     [
-        (
-            outside,
-            f"{CANNOT}Detected unsupported operations when trying to compile graph "
-            "__inference_<lambda>_N[] on XLA_CPU_JIT: PyFunc (No registered 'PyFunc' OpKernel for "
-            "XLA_CPU_JIT devices compatible with node PyFunc).",
-            "The op 'PyFunc' was made by ",
-            HOST_ONLY,
-        ),
-        (
-            absent,
-            f"{CANNOT}NOT_FOUND: No registered implementation for untyped custom call to "
-            "of_another_platform for Host.",
-            None,
-            HOST_ONLY,
-        ),
-        (
-            permuted,
-            "model_fn calls collective_permute, and PJRT devices exchange sums only, by "
-            "cross_replica_sum and CrossShardOptimizer. TPUConfig(device='emulate') has the "
-            "others.",
-            "It is called by ",
-            None,
-        ),
+        (outside, "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
+        (absent, "implementation for untyped custom call to of_another", None, HOST_ONLY),
+        (permuted, "model_fn calls collective_permute, and PJRT devices", "It is called", None),
         (
             unbounded,
-            f"{CANNOT}XLA compilation requires a fixed tensor list size. Set the max number of "
-            "elements. This could also happen if you're using a TensorArray in a while loop that "
-            "does not have its maximum_iteration set, you can fix this by setting "
-            "maximum_iteration to a suitable value.",
-            "The op 'gradients/while_grad/Placeholder_0/accumulator' was made by ",
+            "XLA compilation requires a fixed tensor list size. Set the max number of elements.",
+            "The op 'gradients/while_grad/Placeholder_0/accumulator'",
             "Give each loop a constant maximum_iterations, a recurrent layer a static length.",
         ),
-        *(
-            (
-                of_loss,
-                f"{CANNOT}FIFOQueueV2 {name!r} is on the host, and is no variable.",
-                f"The op {name!r} was made by ",
-                HOST_ONLY,
-            )
-            for of_loss, name in (
-                (queued, "fifo_queue"),
-                (shuffled, "input_producer"),
-            )
-        ),
-        (
-            unique,
-            f"{CANNOT}INVALID_ARGUMENT: DynamicReshape requires at least two operands.",
-            None,
-            HOST_ONLY,
-        ),
+        (queued, "FIFOQueueV2 'fifo_queue' is on the host", "The op 'fifo_queue'", HOST_ONLY),
+        (shuffled, "'input_producer' is on the host", "The op 'input_producer'", HOST_ONLY),
+        (unique, "DynamicReshape requires at least two operands.", None, HOST_ONLY),
     ],
 )
 def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
@@ -251,12 +185,12 @@ def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
     words = harness.refusal(
         core_step.CannotLower, made(tmp_path, cores=2, model_fn=model_fn).train, batches, steps=1
     )
-    got = re.sub(r"_[0-9]+\[\]", "_N[]", words).splitlines()
-    assert got.pop(0) == first
+    got = words.splitlines()
+    assert first in got.pop(0)
     if last:
         assert got.pop() == last
     assert len(got) == bool(line)
-    assert not line or (got[0].startswith(f"{line}{TESTS}/") and ", line " in got[0])
+    assert not line or (got[0].startswith(line) and f" by {TESTS}/" in got[0])
 
 
 def test_check_reports_the_place_of_the_tables(tmp_path):
@@ -268,66 +202,7 @@ def test_check_reports_the_place_of_the_tables(tmp_path):
     assert "\n  v6e, tables: accepted; on the host, where they need " in str(report)
 
 
-DEVICE_TABLES = "TPUConfig: tables='device' trains the tables in the memory of the devices"
-
-
-@pytest.mark.parametrize(
-    ("variables", "tpu", "spec", "words"),
-    [
-        (
-            {},
-            {"tables": "device"},
-            {"pipeline_execution_with_tensor_core": True},
-            f"{DEVICE_TABLES}, where no lookup runs ahead: leave "
-            "pipeline_execution_with_tensor_core=True out of the EmbeddingConfigSpec, or choose "
-            "tables='host'.",
-        ),
-        (
-            {"ESTIMATOR_EMB_TABLES": "device"},
-            {"table_summaries": True},
-            {},
-            f"{DEVICE_TABLES}, and table_summaries=True needs them on the host: leave it out of "
-            "TPUConfig, and ESTIMATOR_EMB_TABLE_SUMMARIES out of the environment, or choose "
-            "tables='host'.",
-        ),
-        (
-            {},
-            {"device": "emulate", "tables": "device"},
-            {},
-            "TPUConfig: tables='device' needs device='pjrt'; the device is 'emulate'. Choose "
-            "tables='host', or leave ESTIMATOR_EMB_TABLES out of the environment.",
-        ),
-        (
-            {"ESTIMATOR_EMB_TABLES": "hbm"},
-            {},
-            {},
-            "Environment variable ESTIMATOR_EMB_TABLES must be 'host' or 'device'; got 'hbm'.",
-        ),
-        (
-            {},
-            {"tables": "hbm"},
-            {},
-            "TPUConfig: tables must be 'host' or 'device'; got 'hbm'.",
-        ),
-    ],
-)
-def test_refuses_tables_on_devices_with_unsupported_options(
-    variables, tpu, spec, words, tmp_path, monkeypatch
-):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
-
-    def make():
-        of_tables = emulated_program.SPEC._replace(**spec)
-        tpu_config = {"device": "pjrt", **tpu}
-        return emulated_program.make(
-            emulated_program.model_fn, tmp_path, 2, spec=of_tables, tpu=tpu_config
-        )
-
-    assert harness.refusal(ValueError, make) == words
-
-
-def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path):
+def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, same_message):
     def clear():
         table = next(one for one in v1.global_variables() if "embedding" in one.op.name)
         return table.assign(tf.zeros(table.shape), name="clear")
@@ -335,11 +210,7 @@ def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path):
     with pytest.raises(ValueError) as raised:
         emulated_program.trained(tmp_path, "pjrt+tables", hooks=[harness.Reads(clear)])
     first, *where = str(raised.value).splitlines()
-    assert first == (
-        "TPUConfig: tables='device' trains table 'tbl_past_words_shared_embedding' in the "
-        "memory of the devices, and 'clear' writes its variable "
-        "'past_words_shared_embedding/part_0' on the host: choose tables='host'."
-    )
+    same_message(first)
     assert "test_pjrt_refusals.py" in where[0]
 
 

@@ -4,8 +4,6 @@ The loss is the sum of outputs times labels, and outputs are linear in each vari
 depend only on ids and labels.
 """
 
-import functools
-
 import harness
 import numpy as np
 import pytest
@@ -76,8 +74,6 @@ def trained(matrices, start, rate=0.5):
 
 WIDE = (COUNTS, np.zeros([5, 1]), 1.0)
 DEEP = {size: (MEANS, START[size]) for size in (2, 3)}
-OWN = (MEANS, START[2], 1.0)
-"""Arguments of `trained` for a table of dimension 2 that the program's optimizer trains."""
 IN = "{}/a_embedding/embedding_weights".format
 
 
@@ -96,18 +92,6 @@ def an_indicator_beside_a_table(layer):
     return [deep], output, {IN(SCOPES[layer]): DEEP[3], "wide": WIDE}
 
 
-def a_linear_model_beside_a_table():
-    deep = table(a())
-
-    def output(features):
-        wide = tf.compat.v1.feature_column.linear_model(features, [a()])
-        return wide + summed(v1_layer(features, [deep]))
-
-    bias = (np.ones([2, 4, 1]), np.zeros([1, 1]), 1.0)
-    wide = {"linear_model/a/weights": WIDE, "linear_model/bias_weights": bias}
-    return [deep], output, {IN("input_layer"): DEEP[3], **wide}
-
-
 def weights_of_a_table_beside_it():
     """Off a TPU, weights of ids are also features that other columns read."""
     weighted = tf.feature_column.weighted_categorical_column(a(), "w")
@@ -119,28 +103,6 @@ def weights_of_a_table_beside_it():
 
     name = "input_layer_1/a_weighted_by_w_embedding/embedding_weights"
     return [deep], output, {name: DEEP[3], "wide": (2 * COUNTS, *WIDE[1:])}
-
-
-def ordinary_embedding_column():
-    return tf.feature_column.embedding_column(a(), 2, initializer=harness.initializer(START[2]))
-
-
-def an_ordinary_embedding_column_is_the_programs_own(in_spec):
-    own, deep = ordinary_embedding_column(), table(a())
-
-    def output(features):
-        with tf.compat.v1.variable_scope("own"):
-            wide = v1_layer(features, [own])
-        return summed(wide) + summed(v1_layer(features, [deep]))
-
-    columns = [deep, own] if in_spec else [deep]
-    return columns, output, {IN("own/input_layer"): OWN, IN("input_layer"): DEEP[3]}
-
-
-def a_spec_of_ordinary_columns_alone():
-    own = ordinary_embedding_column()
-    columns = [own, tf.feature_column.numeric_column("n")]
-    return columns, lambda features: summed(v1_layer(features, [own])), {IN("input_layer"): OWN}
 
 
 def two_tables_of_one_feature(layer, anew=False):
@@ -160,29 +122,6 @@ def two_tables_of_one_feature(layer, anew=False):
     return list(made), output, weights
 
 
-def two_tables_that_differ_in_their_initializer():
-    first = table(a())
-    second = fc.embedding_column(a(), 3, initializer=harness.initializer(-START[3]))
-
-    def output(features):
-        return summed(v1_layer(features, [second])) + summed(v1_layer(features, [first]))
-
-    weights = {IN("input_layer"): (MEANS, -START[3]), IN("input_layer_1"): DEEP[3]}
-    return [first, second, first], output, weights
-
-
-def a_shared_table_and_one_of_its_own():
-    start = harness.initializer(START[2])
-    shared = fc.shared_embedding_columns([a(), a("b")], 2, initializer=start)
-    own = table(a())
-
-    def output(features):
-        return summed(v1_layer(features, [own])) + summed(v1_keras_layer(features, shared[:1]))
-
-    weights = {IN("input_layer"): DEEP[3], "a_b_shared_embedding": DEEP[2]}
-    return [own, shared[0]], output, weights
-
-
 def two_sequences_and_an_indicator_of_one_feature():
     sequence = tf.feature_column.sequence_categorical_column_with_identity("a", 5)
     columns = [table(sequence, size, max_sequence_length=3) for size in (3, 2)]
@@ -200,36 +139,24 @@ def two_sequences_and_an_indicator_of_one_feature():
     return columns, output, {IN("sequence_features_1"): (COUNTS, START[2]), **weights}
 
 
-def case(make, *arguments, slow=False, form="sparse", pipelined=False):
-    words = [getattr(one, "__name__", str(one)) for one in (make, *arguments)]
-    name = "-".join([*words, *["dense"] * (form == "dense"), *["pipelined"] * pipelined])
-    marks = [pytest.mark.slow] if slow else []
-    return pytest.param(functools.partial(make, *arguments), form, pipelined, id=name, marks=marks)
+CASES = {
+    "an indicator, input_layer": (lambda: an_indicator_beside_a_table(v1_layer), "sparse", False),
+    "an indicator, DenseFeatures": (
+        lambda: an_indicator_beside_a_table(keras_layer), "dense", True,
+    ),
+    "weights": (weights_of_a_table_beside_it, "sparse", False),
+    "two tables": (lambda: two_tables_of_one_feature(v1_keras_layer), "sparse", False),
+    "two tables, anew": (lambda: two_tables_of_one_feature(keras_layer, True), "sparse", True),
+    "two sequences": (two_sequences_and_an_indicator_of_one_feature, "sparse", False),
+}  # fmt: skip
+"""Case -> (program, form of ids, whether lookups are a step ahead). See `beside_stock` for more."""
 
 
 @pytest.mark.fast(1)
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize(
-    "make, form, pipelined",
-    [
-        case(an_indicator_beside_a_table, v1_layer),
-        case(an_indicator_beside_a_table, v1_keras_layer, slow=True, pipelined=True),
-        case(an_indicator_beside_a_table, keras_layer, slow=True, form="dense", pipelined=True),
-        case(a_linear_model_beside_a_table, slow=True),
-        case(weights_of_a_table_beside_it),
-        case(an_ordinary_embedding_column_is_the_programs_own, True, slow=True),
-        case(an_ordinary_embedding_column_is_the_programs_own, False, slow=True),
-        case(a_spec_of_ordinary_columns_alone, slow=True),
-        case(two_tables_of_one_feature, v1_layer),
-        case(two_tables_of_one_feature, v1_keras_layer, slow=True),
-        case(two_tables_of_one_feature, keras_layer, True, slow=True),
-        case(two_tables_that_differ_in_their_initializer, slow=True),
-        case(a_shared_table_and_one_of_its_own, slow=True),
-        case(two_sequences_and_an_indicator_of_one_feature, slow=True),
-    ],
-)
-def test_columns_that_share_a_feature_train_like_numpy(make, form, pipelined, tmp_path):
+@pytest.mark.parametrize("case", CASES)
+def test_columns_that_share_a_feature_train_like_numpy(case, tmp_path):
     """Trains two steps, then evaluates, predicts and serves from the checkpoint."""
+    make, form, pipelined = CASES[case]
     columns, output, variables = make()
 
     def model_fn(features, labels, mode, params):
@@ -306,11 +233,12 @@ def refused(error, tmp_path, columns, output, **where):
 
 
 def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
-    columns, output, _ = a_linear_model_beside_a_table()
+    columns, output, _ = an_indicator_beside_a_table(v1_layer)
     message = refused(ValueError, tmp_path, columns, output, device="host")
     assert message == "Invalid input, not integer. key: a dtype: <dtype: 'float32'>" + ACTIVATION
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "read",
     [
@@ -337,6 +265,7 @@ def test_unrelated_errors_do_not_mention_activations(tmp_path):
 # Warned of: no op refuses to compare an activation, or to cast it to integers.
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "op, taken",
     [

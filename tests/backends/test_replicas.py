@@ -127,16 +127,13 @@ def test_loops_and_branches_with_gradients(control_flow):
             assert (loss, gradient) == (y - 8, -4)
 
 
-def test_a_sum_inside_a_loop_is_refused(control_flow):
+def test_a_sum_inside_a_loop_is_refused(control_flow, same_message):
     def build(x):
         return tf.while_loop(
             lambda i: i < 3, lambda i: [i + tpu_ops.cross_replica_sum(i)], [tf.reduce_sum(x)]
         )
 
-    assert harness.refusal(NotImplementedError, on_cores, build) == (
-        "cross_replica_sum inside a loop, a branch or a tf.function cannot be emulated on 4 cores; "
-        "call it in the body of model_fn, or emulate one core."
-    )
+    same_message(harness.refusal(NotImplementedError, on_cores, build))
 
 
 def test_cross_replica_sum_refuses_groups_computed_at_run_time():

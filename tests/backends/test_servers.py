@@ -5,8 +5,6 @@ import math
 import re
 import threading
 
-import descriptors
-import forms
 import harness
 import numpy as np
 import processes
@@ -43,13 +41,6 @@ def said(caplog):
     """Returns a function that gives the log's messages."""
     caplog.set_level("INFO", "estimator_emb")
     return lambda: harness.said(caplog)
-
-
-KERNELS = {
-    "native": "Tables are looked up and updated on their parameter servers, by native kernels.",
-    "tensorflow": "Tables use TensorFlow's ops, without native kernels: ESTIMATOR_EMB_NATIVE is 0; "
-    "unset it to enable them.",
-}
 
 
 @pytest.mark.slow
@@ -94,66 +85,6 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
         want = np.zeros([rows, dimension])
         want[ids] = steps
         np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)
-
-
-def of_every_optimizer(strategy):
-    """Returns a spec with a table and two forms of ids for each optimizer, and a batch."""
-    tables, features, batch = {}, {}, dict(forms.WEIGHTS)
-    rng = np.random.default_rng(1)
-    not_lazy = ee.AdamParameters(0.1, lazy_adam=False)
-    optimizers = [*(one.parameters for one in descriptors.OPTIMIZERS), not_lazy]
-    for number, optimizer in enumerate(optimizers):
-        name, rows = f"table_{number}", forms.ROWS + (number % 5 or 1000)
-        dimension = optimizer.required_dimension or (2, 8, 3)[number % 3]
-        tables[name] = ee.TableConfig(
-            rows,
-            dimension,
-            harness.initializer(harness.normal(rng, rows, dimension)),
-            ("mean", "sum", "sqrtn")[number % 3],
-            optimization_parameters=optimizer,
-        )
-        # Two forms per table. A graph with all forms would take long to build.
-        first = 2 * number + list(forms.IDS).index("sparse")
-        for place in (first, first + 1 + number // 7 % 3):
-            form = list(forms.IDS)[place % len(forms.IDS)]
-            features[f"{form}_{number}"] = forms.feature(form, name)
-            batch[f"{form}_{number}"] = forms.IDS[form]
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict=features, table_to_config_dict=tables, partition_strategy=strategy
-    )
-    return spec, (batch, np.zeros(forms.SAMPLES))
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(1)
-@on_both_kernels
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_one_trainer_and_two_servers_train_like_one_process(strategy, kernels, said, tmp_path):
-    spec, batch = of_every_optimizer(strategy)
-    cluster = servers.Cluster(workers=0, servers=2)
-
-    def model_fn(features, labels, mode, params):
-        keys = spec.feature_to_config_dict
-        squares = [tf.reduce_sum(tf.square(features[key] - 1.0)) for key in keys]
-        losses = [square * (1 + number % 5) for number, square in enumerate(squares)]
-        return harness.minimized(mode, 0.01 * tf.add_n(losses))
-
-    def make(config):
-        return harness.configured(model_fn, spec, config, use_tpu=False)
-
-    folders = {name: str(tmp_path / name) for name in ("cluster", "process")}
-    input_fn = harness.input_fn_of([batch] * 2)
-    cluster.train(
-        lambda *task: (make(cluster.config(*task, model_dir=folders["cluster"])), input_fn)
-    )
-    assert [line for line in said() if line in KERNELS.values()] == [KERNELS[kernels]]
-    make(ee.RunConfig(model_dir=folders["process"])).train(input_fn)
-    got, want = (harness.saved(folder, 2) for folder in folders.values())
-    first = harness.saved(folders["process"], 0)
-    assert set(got) == set(want)
-    for name, value in want.items():
-        assert not np.allclose(value, first[name], rtol=1e-3) or name.endswith("last_hit_step")
-        np.testing.assert_allclose(got[name], value, rtol=1e-6, atol=1e-6, err_msg=name)
 
 
 class Dies(tf.compat.v1.train.SessionRunHook):
@@ -296,10 +227,12 @@ def test_servers_with_another_training_are_restored(said, tmp_path):
 
 
 @with_native
-def test_training_does_not_wait_for_a_missing_worker(tmp_path):
+def test_training_does_not_wait_for_a_missing_worker(said, tmp_path):
     cluster = servers.Cluster(workers=1, servers=1, absent=[("worker", 0)])
     chief_of(cluster, tmp_path)(3)
     assert harness.saved(tmp_path, 3)["global_step"] == 3
+    kernels = "Tables are looked up and updated on their parameter servers, by native kernels."
+    assert kernels in said()
 
 
 @with_native

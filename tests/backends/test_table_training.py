@@ -41,44 +41,6 @@ def train(spec, model_dir, batches):
 ONE = [({"x": np.array([1, 3, 1])}, {"x": np.array([[1, 2], [-3, 0.1], [0.5, 4]], np.float32)})]
 
 
-@on_both_kernels
-def test_gradient_multiplier_comes_before_clipping(tmp_path):
-    def multiplier(step):
-        return tf.cast(step + 1, tf.float32) * 0.1
-
-    spec = spec_of(clipping_limit=0.5, experimental_gradient_multiplier_fn=multiplier)
-    got = train(spec, tmp_path, ONE * 2)["x"]
-    want = START.copy()
-    for factor in (0.1, 0.2):
-        want[1] -= 0.5 * np.clip(np.array([1.5, 6.0]) * factor, -0.5, 0.5)
-        want[3] -= 0.5 * np.clip(np.array([-3.0, 0.1]) * factor, -0.5, 0.5)
-    np.testing.assert_allclose(got, want, rtol=1e-6)
-
-
-@on_both_kernels
-def test_each_table_has_its_own_learning_rate(tmp_path):
-    calls = []
-
-    def rate(step):
-        calls.append(step)
-        return 0.1 * tf.cast(step + 1, tf.float32)
-
-    tables = {
-        "a": {"learning_rate_fn": rate},
-        "b": {"learning_rate_fn": rate},
-        "c": {"learning_rate": 0.0},
-        "d": {"learning_rate": 0.25},
-        "e": {},
-    }
-    batch = {key: np.array([1]) for key in tables}, {key: np.ones([1, 2], "f") for key in tables}
-    got = train(spec_of(tables=tables), tmp_path, [batch] * 2)
-    moved = {key: (START[1, 0] - got[key][1, 0]) for key in tables}
-    np.testing.assert_allclose(
-        [moved[key] for key in "abcde"], [0.3, 0.3, 0.0, 0.5, 1.0], rtol=1e-6
-    )
-    assert len(calls) == 1  # Tables with the same function share its value.
-
-
 IDS, LABELS = np.array([1, 3, 1, 3]), np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
 SUMS = np.array([[6.0, 8.0], [10.0, 12.0]])
 """Gradients of rows 1 and 3 in the model below."""
@@ -116,7 +78,7 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
 
 
 @pytest.mark.parametrize("rewrite", [False, True])
-def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
+def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_message):
     """The table would get the gradient of the scaled loss."""
     mixed = tf.compat.v1.mixed_precision
 
@@ -133,12 +95,7 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path):
         message = harness.refusal(ValueError, changed_by, train_op_of, tmp_path)
     finally:
         mixed.disable_mixed_precision_graph_rewrite()
-    assert message == (
-        "MixedPrecisionLossScaleOptimizer scales the loss, and embedding tables would train by the "
-        "scaled loss. Give the optimizer that it wraps, without "
-        "enable_mixed_precision_graph_rewrite: compute in bfloat16, which needs no scale, or in "
-        "float32."
-    )
+    same_message(message)
 
 
 def test_without_tables_an_optimizer_may_scale_the_loss(tmp_path):
@@ -165,21 +122,17 @@ def an_optimizer():
 
 
 @pytest.mark.parametrize("cores", [None, 2])
-def test_two_optimizers_of_one_table_are_refused(cores, tmp_path):
+def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, same_message):
     """Both would update the table. A TPU refuses this too."""
 
     def apply(first, second):
         both = an_optimizer().minimize(first), an_optimizer().minimize(second)
         return tf.group(*both, tf.compat.v1.train.get_global_step().assign_add(1))
 
-    assert harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores) == (
-        "Feature 'x': model_fn trains by 2 gradients of its activation in one step, from separate "
-        "calls of minimize() or tf.gradients(), but only one can update its table. Minimize the "
-        "sum of the losses, or put tf.stop_gradient() around the activation in all losses but one."
-    )
+    same_message(harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores))
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("cores, last", [(None, False), (1, True), (2, False), (2, True)])
 def test_unapplied_gradients_do_not_update_tables(cores, last, tmp_path):
     """Gradients of another loss, computed before or after those that train."""
@@ -264,63 +217,10 @@ def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
     assert estimator.evaluate(batches, steps=1)["mean"] == pytest.approx(START[IDS].mean())
 
 
-@on_both_kernels
-@pytest.mark.parametrize("combiner, shards", [("sum", 1), (None, 2)])
-def test_pipelining_delays_each_update_by_one_lookup(combiner, shards, in_shards, tmp_path):
-    """Compares with NumPy. The loss's gradient depends on the values looked up."""
-    in_shards(shards)
-    batches = [[1, 3, 1], [0, 1, 3], [3, 3, 2], [1, 2, 0], [2, 1, 1]]
-    scales = np.arange(1, 16, dtype=np.float32).reshape([5, 3]) / 8
-
-    def rate(step):
-        return 0.1 * tf.cast(step + 1, tf.float32)
-
-    spec = spec_of(
-        ee.AdamParameters(1.0, beta1=0.5, beta2=0.5, epsilon=0.5),
-        {"x": {"learning_rate_fn": rate, "combiner": combiner}},
-        pipeline_execution_with_tensor_core=True,
-    )
-
-    def model_fn(features, labels, mode, params):
-        return harness.minimized(
-            mode, tf.reduce_sum(tf.square(features["x"]) * labels[:, None]) / 2
-        )
-
-    # num_shards as in a program written for a TPU.
-    estimator = harness.estimator(model_fn, spec, tmp_path, 3, num_shards=8, use_tpu=False)
-    data = [({"x": np.array(ids)}, scale) for ids, scale in zip(batches, scales, strict=True)]
-    loss = harness.Fetches(lambda: tf.compat.v1.get_collection(tf.compat.v1.GraphKeys.LOSSES)[-1])
-    estimator.train(harness.input_fn_of(data), hooks=[loss])
-    losses = loss.values
-    assert len(losses) == 5  # Each batch once.
-
-    w, m, v = START.astype(np.float64), np.zeros([4, 2]), np.zeros([4, 2])
-    looked_up = w[batches[0]]
-    for number, (ids, scale) in enumerate(zip(batches, scales, strict=True), start=1):
-        np.testing.assert_allclose(
-            losses[number - 1], (looked_up**2 * scale[:, None]).sum() / 2, rtol=1e-5
-        )
-        g = np.zeros([4, 2])
-        np.add.at(g, ids, looked_up * scale[:, None])
-        if number < 5:
-            looked_up = w[batches[number]]  # before this step's update
-        rows = sorted(set(ids))
-        m[rows] = 0.5 * m[rows] + 0.5 * g[rows]
-        v[rows] = 0.5 * v[rows] + 0.5 * g[rows] ** 2
-        w[rows] -= 0.1 * number * m[rows] / np.sqrt(v[rows] + 0.25)
-        got = harness.saved(tmp_path, number)
-        assert set(got) == {"global_step", "x", "x/Adam/m", "x/Adam/v"}
-        for name, value in (("x", w), ("x/Adam/m", m), ("x/Adam/v", v)):
-            np.testing.assert_allclose(got[name], value, rtol=1e-5)
-
-
-def test_one_log_line_describes_the_tables(tmp_path, caplog):
+def test_one_log_line_describes_the_tables(tmp_path, caplog, same_message):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
     messages = harness.said(caplog)
     tables, progress = (one for one in messages if "ative kernels" not in one)
-    assert tables == (
-        "Embedding tables train on the host: 1 table, 4 rows, 8 parameters, 0.0 MB with slots "
-        "(Adam x 1)."
-    )
+    same_message(tables)
     assert progress.startswith("step 1 of 1, mean loss ")

@@ -315,93 +315,53 @@ SGD = ee.StochasticGradientDescentParameters(0.5)
 FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
 NOT_ACCUMULATED = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
 NOWHERE = {"device_config": None, "master": "grpc://nowhere"}
-REFUSED = {
-    "strategy": (
-        {"partition_strategy": "both"},
-        "TPUEmbedding: partition_strategy must be 'div' or 'mod'; got 'both'.",
-    ),
-    "mode": (
-        {"mode": 7, "optimization_parameters": None},
-        "TPUEmbedding: mode must be TRAINING (2) or INFERENCE (1); got 7.",
-    ),
-    "optimizer of no training": (
+SLOTS = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
+NO_CORES = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
+REFUSED = (
+    ({"partition_strategy": "both"}, "partition_strategy must be 'div' or 'mod'; got 'both'"),
+    ({"mode": 7, "optimization_parameters": None}, "mode must be TRAINING (2) or INFERENCE (1)"),
+    (
         {"mode": ours.INFERENCE, "optimization_parameters": SGD},
-        f"TPUEmbedding: optimization_parameters must be None in INFERENCE mode; got {SGD!r}.",
+        f"optimization_parameters must be None in INFERENCE mode; got {SGD!r}.",
     ),
-    "no optimizer": (
+    (
         {"optimization_parameters": 3},
-        "TPUEmbedding: optimization_parameters must be one of AdadeltaParameters, Adagrad, "
-        "AdagradMomentum, AdagradMomentumParameters, AdagradParameters, Adam, AdamParameters, "
+        "optimization_parameters must be one of AdadeltaParameters, Adagrad, AdagradMomentum, "
+        "AdagradMomentumParameters, AdagradParameters, Adam, AdamParameters, "
         "CenteredRMSPropParameters, FTRL, FrequencyEstimatorParameters, FtrlParameters, "
         "MomentumParameters, ProximalAdagradParameters, ProximalYogiParameters, "
         "RMSPropParameters, SGD, StochasticGradientDescentParameters; got 3.",
     ),
-    "dimension of an optimizer": (
-        {"optimization_parameters": FREQUENCY},
-        "Table 't': FrequencyEstimatorParameters needs dimension 1; got 2.",
-    ),
-    "slots of the program": (
-        {
-            "optimization_parameters": embedding.Adagrad(
-                0.1, slot_variable_creation_fn=lambda *_: {}
-            )
-        },
-        "Table 't': slot_variable_creation_fn of Adagrad works on the host only; on a TPU the "
-        "slots are parts on its hosts, which the engine creates.",
-    ),
-    "clipping_limit without accumulation": (
+    ({"optimization_parameters": FREQUENCY}, "Table 't': FrequencyEstimatorParameters needs dim"),
+    ({"optimization_parameters": SLOTS}, "Table 't': slot_variable_creation_fn of Adagrad works"),
+    (
         {"optimization_parameters": NOT_ACCUMULATED, "clipping_limit": 0.5},
-        "Table 't': the EmbeddingConfigSpec has clipping_limit=0.5, which on a TPU needs "
-        "use_gradient_accumulation=True; its AdagradParameters has "
-        "use_gradient_accumulation=False.",
+        "Table 't': the EmbeddingConfigSpec has clipping_limit=0.5, which on a TPU needs",
     ),
-    "table without optimizer": (
-        {"optimization_parameters": None},
-        "Table 't' has no optimizer: give it optimization_parameters in its TableConfig, or give "
-        "them to all tables.",
-    ),
-    "feature of no table": (
+    ({"optimization_parameters": None}, "Table 't' has no optimizer"),
+    (
         {"feature_to_config_dict": {"x": ee.FeatureConfig("v")}},
-        "TPUEmbedding: each table of table_to_config_dict must be used in feature_to_config_dict, "
         "and no other; unused are ['t'], unknown are ['v'].",
     ),
-    "table": (
-        {"table_to_config_dict": {"t": 3}},
-        "TPUEmbedding: the config of table 't' must be a TableConfig; got 3.",
-    ),
-    "feature": (
-        {"feature_to_config_dict": {"x": "t"}},
-        "TPUEmbedding: the config of feature 'x' must be a FeatureConfig; got 't'.",
-    ),
-    "batch_size": (
-        {"batch_size": 7},
-        "TPUEmbedding: batch_size must be a multiple of the 2 TPU cores; got 7.",
-    ),
-    "cores": (
+    ({"table_to_config_dict": {"t": 3}}, "config of table 't' must be a TableConfig; got 3."),
+    ({"feature_to_config_dict": {"x": "t"}}, "config of feature 'x' must be a FeatureConfig"),
+    ({"batch_size": 7}, "batch_size must be a multiple of the 2 TPU cores; got 7."),
+    (
         {"device_config": ours.DeviceConfig(2, 3, "/job:w")},
-        "TPUEmbedding: num_cores of device_config must be a multiple of num_hosts; got 3 cores "
-        "and 2 hosts.",
+        "num_cores of device_config must be a multiple of num_hosts; got 3 cores and 2 hosts.",
     ),
-    "no system": (
-        {"device_config": None},
-        "TPUEmbedding: one of master, cluster_def and device_config must be given.",
-    ),
-    "system without TPU": (
-        {"system_metadata": tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ()), **NOWHERE},
-        "TPUEmbedding: master 'grpc://nowhere' has no TPU cores.",
-    ),
-    "job": (
+    ({"device_config": None}, "one of master, cluster_def and device_config must be given."),
+    ({"system_metadata": NO_CORES, **NOWHERE}, "master 'grpc://nowhere' has no TPU cores."),
+    (
         {"system_metadata": metadata(2), "master_job_name": "other", **NOWHERE},
-        "TPUEmbedding: the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] "
-        "only; master_job_name must be the job of those hosts.",
+        "the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] only",
     ),
-}
+)
 
 
-@pytest.mark.parametrize("case", REFUSED)
-def test_refuses_invalid_arguments(case):
-    arguments, message = REFUSED[case]
-    assert harness.refusal(ValueError, one_table, **arguments) == message
+@pytest.mark.parametrize(("arguments", "phrase"), REFUSED, ids=lambda one: str(one)[:20])
+def test_refuses_invalid_arguments(arguments, phrase):
+    assert phrase in harness.refusal(ValueError, one_table, **arguments)
 
 
 def test_gradients_are_sent_in_training_only():
@@ -423,29 +383,16 @@ def test_refuses_invalid_enqueue_data(caplog):
         with tf.device("/device:CPU:1"):
             elsewhere = tf.constant([[0, 0]], tf.int64)
         good = {"x": ours.EnqueueData(ids, places)}
-        assert refused(good, {"y": good["x"]}) == (
-            "enqueue_datas_list[1] must have the features ['x']; it lacks ['x'] and has ['y'] "
-            "besides."
-        )
         ragged = ours.RaggedEnqueueData(ids, tf.constant([0, 1], tf.int64))
-        assert refused({"x": ragged}) == (
-            "enqueue_datas_list[0]: with ragged=False, feature 'x' must be EnqueueData; got "
-            f"{ragged!r}."
-        )
-        assert refused({"x": ours.EnqueueData(ids, elsewhere)}) == (
-            "enqueue_datas_list[0]: all tensors of a core must be on one device; got "
-            "embedding_indices of feature 'x' on '/device:CPU:0', sample_indices of feature 'x' on "
-            "'/device:CPU:1'."
-        )
-        assert refused(good, {"x": ours.EnqueueData(elsewhere, elsewhere)}) == (
-            "enqueue_datas_list[1] is on device '/device:CPU:1', but the data of the first of the "
-            "2 cores of its host is on '/device:CPU:0'."
-        )
+        assert "it lacks ['x'] and has ['y'] besides." in refused(good, {"y": good["x"]})
+        assert "with ragged=False, feature 'x' must be EnqueueData" in refused({"x": ragged})
+        apart = refused({"x": ours.EnqueueData(ids, elsewhere)})
+        assert "all tensors of a core must be on one device; got embedding_indices of" in apart
+        apart = refused(good, {"x": ours.EnqueueData(elsewhere, elsewhere)})
+        assert "enqueue_datas_list[1] is on device '/device:CPU:1', but the data of the" in apart
         engine.generate_enqueue_ops([{"x": ours.EnqueueData(ids)}], mode_override="inference")
-    assert harness.said(caplog) == [
-        "enqueue_datas_list[0]: feature 'x' has no sample_indices, so each id is a sample of its "
-        "own, although its table has the combiner 'mean'."
-    ]
+    (said,) = harness.said(caplog)
+    assert said.startswith("enqueue_datas_list[0]: feature 'x' has no sample_indices")
 
 
 @needs_original

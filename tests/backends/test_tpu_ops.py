@@ -90,6 +90,7 @@ WAYS = {
 }  # fmt: skip
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_replica_id_is_the_number_of_the_core(count, way, control_flow):
@@ -122,6 +123,7 @@ INPUTS = {
 }  # fmt: skip
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("way", INPUTS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_replicated_input_gives_each_core_its_value(count, way, control_flow):
@@ -149,21 +151,15 @@ def test_replicated_input_refuses_a_wrong_number_of_inputs(given):
     assert packed == f"{must}a packed input."
 
 
-def test_replicated_input_refuses_variables_and_functions():
+def test_replicated_input_refuses_variables_and_functions(same_message):
     with tf.Graph().as_default():
         with Cores(2).running(numbered=True):
             handles = [v1.get_variable(name, [], use_resource=True).handle for name in "ab"]
             message = harness.refusal(NotImplementedError, tpu_ops.tpu_replicated_input, handles)
-            assert message == (
-                "tpu_replicated_input of variables cannot be emulated on 2 cores, because they "
-                "share each variable. Read the variable itself, or pass its value."
-            )
+            same_message(message)
             tensors = [tf.constant(1), tf.constant(2)]
             within = tf.function(lambda: tpu_ops.tpu_replicated_input(tensors), autograph=False)
-            assert harness.refusal(NotImplementedError, within) == (
-                "tpu_replicated_input inside a loop, a branch or a tf.function cannot be emulated "
-                "on 2 cores; call it in the body of model_fn, or emulate one core."
-            )
+            same_message(harness.refusal(NotImplementedError, within))
 
 
 @pytest.mark.parametrize("cores", [1, 2, 4])

@@ -150,13 +150,14 @@ def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "cond"])
 def test_wrapped_activations_train_with_every_way_to_apply_gradients(wrapped, apply, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), apply))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("wrapped", ["recompute_grad", "scan", "cond"])
 @pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
 def test_wrapped_activations_train_in_both_kinds_of_control_flow(wrapped, control_flow, tmp_path):
@@ -192,29 +193,21 @@ def test_a_layer_and_the_activation_itself_train_together(tmp_path):
     check(trained(tmp_path, output, column=column))
 
 
-def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path):
+def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path, same_message):
     def in_branch(optimizer, loss, step):
         return tf.cond(step < 9, lambda: optimizer.minimize(loss, step), tf.no_op)
 
     def output(features, w):
         return layer(features["x"], w)
 
-    assert harness.refusal(RuntimeError, trained, tmp_path, output, in_branch) == (
-        "The gradient of feature 'x' was computed inside a tf.function, a loop or a branch of "
-        "tf.cond; compute gradients in the body of model_fn."
-    )
+    same_message(harness.refusal(RuntimeError, trained, tmp_path, output, in_branch))
 
 
-def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog):
+def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog, same_message):
     caplog.set_level(logging.WARNING, "estimator_emb")
     table, _ = trained(tmp_path, lambda features, w: layer(features["x"], w), None)
     np.testing.assert_array_equal(table, TABLE)
-    assert harness.said(caplog)[0] == (
-        "No gradient reaches features ['x'] of table t: zeros are used. Possible causes: the loss "
-        "does not depend on them, the optimizer was given a var_list without "
-        "tpu_embedding_dummy_table_variable, or a tf.GradientTape was opened after they were "
-        "computed (use minimize(), compute_gradients() or tf.gradients() instead)."
-    )
+    same_message(harness.said(caplog)[0])
 
 
 @pytest.mark.parametrize("cores", [None, 2])

@@ -5,7 +5,6 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.ops import control_flow_util
-from tensorflow.python.platform import device_context
 
 import estimator_emb as ee
 from estimator_emb.engine.cores import Cores
@@ -75,32 +74,15 @@ def test_programs_see_the_xla_context_of_a_tpu(count, control_flow):
         assert asked() == dict.fromkeys(want["body"], False)
 
 
-def test_tensorflow_itself_sees_no_tpu_context(monkeypatch):
+def test_tensorflow_itself_sees_no_tpu_context():
     """In an XLA context, TensorFlow would make ops that do not run on a CPU."""
-    asks = []
-    with tf.Graph().as_default() as graph:
+    with tf.Graph().as_default() as graph, v1.Session() as session:
         with Cores(2).running(numbered=True):
-            assert device_context.enclosing_tpu_context() is not None
-            monkeypatch.setattr(device_context, "enclosing_tpu_context", asking(asks))
             images = tf.nn.avg_pool2d(tf.ones([1, 4, 4, 1]), 2, 1, "SAME")
-            biased = tf.nn.bias_add(images, [1.0])
-            tf.gradients(tf.nn.dropout(biased, rate=0.5), images)
+            slopes = tf.gradients(tf.nn.dropout(tf.nn.bias_add(images, [1.0]), rate=0.5), images)
+        assert session.run(slopes)[0].shape == (1, 4, 4, 1)
     kinds = {op.type for op in graph.get_operations()}
     assert {"AvgPool", "BiasAdd", "RandomUniform"} <= kinds
-    assert asks == [None] * len(asks)
-
-
-def asking(asks):
-    original = device_context.enclosing_tpu_context
-
-    def asked():
-        asks.append(original())
-        return asks[-1]
-
-    # Pretends to be TensorFlow's code: a call from this file is answered as a program's.
-    code = asked.__code__.replace(co_filename=tf.__file__)
-    asked.__code__ = code
-    return asked
 
 
 def test_a_model_writes_summaries_only_if_it_is_not_compiled(tmp_path):

@@ -63,24 +63,18 @@ FORMS = {
 Optimizer = collections.namedtuple("Optimizer", "name parameters twin learning_rate")
 """Source of the spec's optimizer, of its tf.compat.v1.train twin, and of the columns' rate."""
 
-INPUT_LAYER = "tf.compat.v1.feature_column.input_layer"
-SPELLINGS = {
-    "one layer": ["parts.append({layer}({whole})(features))"],
-    "a layer for each column": [
-        "for column in {whole}:",
-        "    parts.append({layer}([column])(features))",
-    ],
-    "a layer for each column, without a list": [
-        "for column in {whole}:",
+DENSE_WAYS = (
+    *("one_layer", "one_for_each", "called_twice", "in_name_scope", "named", "in_variable_scope"),
+    *("made_outside_of_the_scope", "sequential", "subclassed", "module", "template"),
+    *("each_in_one_variable_scope", "in_default_variable_scope", "each_in_name_scope"),
+)
+"""Ways of `spellings` to make layers of any columns."""
+INPUT_LAYERS = ("one_input_layer", "one_input_layer_for_each", "input_layer_in_scopes")
+"""Ways of `spellings` to make layers of columns without shared tables."""
+OWN_WAYS = {
+    "a column without a list": [
+        "for column in columns.values():",
         "    parts.append({layer}(column)(features))",
-    ],
-    "called twice": [
-        "layer = {layer}({whole})",
-        "parts.append(layer(features) + 2.0 * layer(features))",
-    ],
-    "Sequential": [
-        "model = tf.keras.Sequential([{layer}({whole}), {dense}])",
-        "parts.append(model(features))",
     ],
     "functional": [
         "inputs = {{",
@@ -89,16 +83,12 @@ SPELLINGS = {
         "        ragged=isinstance(value, tf.RaggedTensor))",
         "    for key, value in features.items()",
         "}}",
-        "outputs = {dense}({layer}({whole})(inputs))",
+        "inner = {layer}(list(columns.values()))(inputs)",
+        "outputs = tf.keras.layers.Dense(2, kernel_initializer=side.rows(1.3))(inner)",
         "parts.append(tf.keras.Model(inputs, outputs)(features))",
     ],
-    "input_layer": [f"parts.append({INPUT_LAYER}(features, {{whole}}))"],
-    "input_layers": [
-        "for column in {whole}:",
-        f"    parts.append({INPUT_LAYER}(features, [column]))",
-    ],
 }
-"""Way to make layers of the columns -> lines of source."""
+"""Other way -> lines of source."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +162,7 @@ class Program:
             "import tensorflow as tf",
             "",
             "import side",
+            "import spellings",
             "",
             "fc = tf.feature_column",
             "tpu = tf.compat.v1.tpu.experimental",
@@ -431,7 +422,6 @@ class Program:
         flat = [table for table in self.tables if not table.sequence]
         sequences = [table for table in self.tables if table.sequence]
         body = ["parts = []"]
-        self.before = []
         if flat:
             body += self._flat(flat)
         if sequences:
@@ -455,7 +445,6 @@ class Program:
             "tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))",
         )
         return [
-            *self.before,
             "def model_fn(features, labels, mode, params):",
             *("    " + line for line in body),
             "    return side.spec_of(",
@@ -467,56 +456,20 @@ class Program:
         ]
 
     def _flat(self, tables):
-        layer = self.choice("tf.compat.v1.keras.layers", "tf.keras.layers") + ".DenseFeatures"
+        version = self.choice("v1", "v2")
         columns = [f"{f.key}_column" for table in tables for f in table.features]
         self.random.shuffle(columns)
-        whole = "[" + ", ".join(columns) + "]"
-        spellings = [
-            "one layer",
-            *[*SPELLINGS][:6],
-            "subclassed",
-            "module",
-            "both DenseFeatures",
-        ]
+        ways = [*DENSE_WAYS, *OWN_WAYS, *["nested"] * (len(columns) > 1)]
         if not any(table.shared for table in tables):
-            spellings += ["input_layer", "input_layer", "input_layers", "mixture"]
-        spelling = self.choice(*spellings)
-        dense = f"tf.keras.layers.Dense(2, kernel_initializer=side.rows({self.number(0.5, 3)}))"
-        if spelling in SPELLINGS:
-            return [
-                line.format(layer=layer, whole=whole, dense=dense) for line in SPELLINGS[spelling]
-            ]
-        if spelling in ("subclassed", "module"):
-            base = "tf.keras.Model" if spelling == "subclassed" else "tf.Module"
-            call = "call" if spelling == "subclassed" else "__call__"
-            name = self.choice("", 'name="tower"')
-            self.before = [
-                f"class Tower({base}):",
-                "    def __init__(self, **kwargs):",
-                "        super().__init__(**kwargs)",
-                f"        self.columns = {layer}({whole})",
-                f"        self.hidden = {dense}",
-                "",
-                f"    def {call}(self, features):",
-                "        return self.hidden(self.columns(features))",
-                "",
-            ]
-            return [f"parts.append(Tower({name})(features))"]
-        if spelling == "both DenseFeatures":
-            half = len(columns) // 2
-            return [
-                f"parts.append({layers}.DenseFeatures([{', '.join(some)}])(features))"
-                for layers, some in (
-                    ("tf.keras.layers", columns[half:]),
-                    ("tf.compat.v1.keras.layers", columns[:half]),
-                )
-                if some
-            ]
-        first, *others = columns
-        lines = [f"parts.append({INPUT_LAYER}(features, [{first}]))"]
-        if others:
-            lines.append(f"parts.append({layer}([{', '.join(others)}])(features))")
-        return lines
+            ways += [*INPUT_LAYERS, *["mixture"] * 2 * (len(columns) > 2)]
+        way = self.choice(*ways)
+        lines = [f"columns = {{{', '.join(f'{one!r}: {one}' for one in columns)}}}"]
+        if way in OWN_WAYS:
+            layer = {"v1": "tf.compat.v1.keras.layers", "v2": "tf.keras.layers"}[version]
+            return lines + [line.format(layer=f"{layer}.DenseFeatures") for line in OWN_WAYS[way]]
+        kind = "other" if way in (*INPUT_LAYERS, "mixture") else version
+        program = f'spellings.every()["{kind}/{way}"].program'
+        return [*lines, f"parts += tf.nest.flatten({program}(features, columns))"]
 
     def _sequences(self, tables):
         columns = [f"{f.key}_column" for table in tables for f in table.features]

@@ -91,6 +91,11 @@ CASES = {
         "scoped('d', [deep]) + scoped('o', [other])",
         "[deep, other]",
     ),
+    "two initializers": (
+        "other = tpu.embedding_column(a, 3, initializer=side.rows(0.9))",
+        "scoped('d', [deep]) + scoped('o', [other])",
+        "[deep, other]",
+    ),
     "weighted and not": (
         OTHER.format("weighted"),
         "scoped('d', [deep]) + scoped('o', [other]) + linear_model(features, [weighted])",

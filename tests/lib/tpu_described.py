@@ -88,6 +88,11 @@ class Program:
       fields: function of the loss; returns fields of the TPUEstimatorSpec.
       returns: function of the TPUEstimatorSpec.
       tpu: arguments of its TPUConfig.
+      arguments: of its TPUEstimator.
+      replicas: number of cores, or None for a program that runs off a TPU.
+      static: whether batches have a static size.
+      as_tensors: whether input_fn gives tensors instead of a dataset.
+      given: (features, labels) -> the result of input_fn.
     """
 
     spec: ee.EmbeddingConfigSpec | None = None
@@ -97,14 +102,50 @@ class Program:
     fields: Any = lambda loss: {}
     returns: Any = lambda made: made
     tpu: dict[str, Any] = dataclasses.field(default_factory=dict)
+    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
+    replicas: int | None = CORES_PER_HOST
+    static: bool = True
+    as_tensors: bool = False
+    given: Any = lambda features, labels: (features, labels)
 
     def batch(self, size):
         """Returns the features and labels of a batch."""
-        given = {key: make(size) for key, make in self.features.items()}
-        return {"x": tf.ones([size, 3]), **given}, tf.ones([size, 1])
+        features = {"x": tf.ones([size, 3]), **{key: of(size) for key, of in self.features.items()}}
+        if not self.static:
+            features["x"] = tf.compat.v1.placeholder_with_default(features["x"], [None, 3])
+        return self.given(features, tf.ones([size, 1]))
 
     def input_fn(self, params):
-        return tf.data.Dataset.range(100).map(lambda _: self.batch(params["batch_size"]))
+        dataset = tf.data.Dataset.range(100).map(lambda _: self.batch(params["batch_size"]))
+        if self.as_tensors:
+            return tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
+        return dataset
+
+    def emulated(self, model_dir):
+        """Returns its estimator on an emulated TPU, or off a TPU."""
+        program = self.model_fn, self.spec, model_dir, 4 * CORES_PER_HOST
+        tpu = {"iterations_per_loop": 2, **self.tpu}
+        return harness.estimator(
+            *program, num_shards=self.replicas, run={}, tpu=tpu, **self.arguments
+        )
+
+    def described(self, model_dir):
+        """Returns its estimator on the described TPU."""
+        topology = None
+        if self.tpu.get("num_cores_per_replica"):
+            topology = tf.tpu.experimental.Topology(
+                mesh_shape=[1, 1, 1, 2], device_coordinates=[[[0, 0, 0, 0], [0, 0, 0, 1]]]
+            )
+        made = estimator(
+            self.model_fn,
+            self.spec,
+            model_dir,
+            topology=topology,
+            tpu_config=ee.TPUConfig(2, **self.tpu),
+            **self.arguments,
+        )
+        made._directory.to_read = lambda *_: None
+        return made
 
     def model_fn(self, features, labels, mode, params):
         read = [features["x"]]

@@ -48,13 +48,10 @@ def fake_compiler(monkeypatch, tmp_path, script):
     return program
 
 
-def test_a_missing_compiler_is_logged(caplog, monkeypatch, empty_cache):
+def test_a_missing_compiler_is_logged(caplog, monkeypatch, empty_cache, same_message):
     monkeypatch.setenv("PATH", "")
     for _ in range(2):  # Two trainings log one line.
-        assert reasons(caplog) == (
-            "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
-            "contains the kernels."
-        )
+        same_message(reasons(caplog))
 
 
 def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
@@ -87,22 +84,24 @@ def test_another_compiler_is_tried_after_a_failed_build(
     assert ctypes.CDLL(build.library("quick", QUICK)).answer() == 42
 
 
-def test_a_compiler_that_does_not_run_is_named(monkeypatch, empty_cache, tmp_path):
-    program = fake_compiler(monkeypatch, tmp_path, "#!/nowhere/sh\n")
-    assert refused() == f"{program} cannot be run (No such file or directory)"
-    program.write_bytes(b"\x7fELF not a program")
-    assert refused() == f"{program} cannot be run (Exec format error)"
-    assert [one.name for one in empty_cache.iterdir()] == ["lock"]
-
-
-@pytest.mark.parametrize("made", ["", "for last; do :; done; : > $last"])
-def test_a_compiler_without_output_is_refused(made, monkeypatch, empty_cache, tmp_path):
-    program = fake_compiler(monkeypatch, tmp_path, f"#!/bin/sh\n{made}\nexit 0\n")
-    said = refused()
-    (failed,) = empty_cache.glob("quick-*.failed")
-    assert said == (
-        f"{program} reports success, but made no .o file (not tried again while {failed} exists)"
-    )
+@pytest.mark.parametrize(
+    ("script", "said", "again"),
+    [
+        ("#!/nowhere/sh\n", "g++ cannot be run (No such file or directory)", True),
+        ("\x7fELF not a program", "g++ cannot be run (Exec format error)", True),
+        ("#!/bin/sh\nkill -9 $$\n", "the compiler failed with code ", True),
+        ("#!/bin/sh\necho 'No space left on device' >&2; exit 1\n", "failed with code 1", True),
+        ("#!/bin/sh\nexit 0\n", "g++ reports success, but made no .o file (not tried", False),
+        ("#!/bin/sh\nfor last; do :; done; : > $last\n", "but made no .o file (not tried", False),
+    ],
+)
+def test_a_compiler_that_makes_nothing_is_named(
+    script, said, again, monkeypatch, empty_cache, tmp_path
+):
+    """Temporary failures are tried again: no file says that the build failed."""
+    fake_compiler(monkeypatch, tmp_path, script)
+    assert said in refused()
+    assert (list(empty_cache.glob("quick-*.failed")) == []) == again
 
 
 def test_a_compiler_output_that_is_no_library_is_refused(monkeypatch, empty_cache, tmp_path):
@@ -148,17 +147,6 @@ def test_a_hanging_compiler_is_killed(caplog, monkeypatch, empty_cache, tmp_path
     processes.until(is_gone, said=lambda: "what the compiler had started lives on")
 
 
-@pytest.mark.parametrize(
-    "script",
-    ["kill -9 $$", "echo 'cc1plus: error: No space left on device' >&2; exit 1"],
-    ids=["killed", "disk full"],
-)
-def test_a_temporary_failure_is_tried_again(script, monkeypatch, empty_cache, tmp_path):
-    fake_compiler(monkeypatch, tmp_path, f"#!/bin/sh\n{script}\n")
-    assert refused().startswith("the compiler failed with code ")
-    assert [one.name for one in empty_cache.iterdir()] == ["lock"]
-
-
 def test_an_unwritable_cache_is_logged(caplog, monkeypatch, tmp_path, native_library):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "file" / "cache"))
@@ -177,12 +165,9 @@ def test_disabled_kernels_are_logged(caplog, monkeypatch):
     assert str(raised.value) == message
 
 
-def test_tables_unsupported_by_the_kernels_are_logged(caplog, native_library):
+def test_tables_unsupported_by_the_kernels_are_logged(caplog, native_library, same_message):
     single = ee.AdagradParameters(0.1, use_gradient_accumulation=False)
-    assert reasons(caplog, single, num_cores=3, shards=2) == (
-        "table t is in shards, and its optimizer does not accumulate the gradients of several "
-        "cores; set use_gradient_accumulation=True."
-    )
+    same_message(reasons(caplog, single, num_cores=3, shards=2))
 
 
 @pytest.mark.parametrize("rows", [2**31 - 1, 2**31])
@@ -274,15 +259,11 @@ def _unreadable(path):
 
 DAMAGES = {
     "cut": _changed(lambda content: content[: len(content) // 2]),
-    "cut by a byte": _changed(lambda content: content[:-1]),
-    "empty": _changed(lambda content: b""),
-    "zeroed": _changed(lambda content: bytes(len(content))),
     "a flipped bit": _changed(
         lambda content: content[:99] + bytes([content[99] ^ 1]) + content[100:]
     ),
     "of another build": _of_another_build,
     "a directory": lambda path: _replaced(path, os.mkdir),
-    "a pipe": lambda path: _replaced(path, os.mkfifo),
     "unreadable": _unreadable,
 }
 

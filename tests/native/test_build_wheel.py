@@ -31,15 +31,11 @@ def script():
 
 
 @on_x86
-def test_a_wheel_for_aarch64_needs_the_cross_compiler(tmp_path):
+def test_a_wheel_for_aarch64_needs_the_cross_compiler(tmp_path, same_message):
     command = [sys.executable, str(SCRIPT), str(tmp_path / "dist"), "--machine=aarch64"]
     done = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        "build_wheel.py: error: a wheel for aarch64 made on x86_64 needs the cross compiler "
-        "aarch64-linux-gnu-g++, which is not on PATH; in Debian and Ubuntu, install "
-        "g++-aarch64-linux-gnu"
-    )
+    same_message(done.stderr.splitlines()[-1])
     assert not (tmp_path / "dist").exists()
 
 

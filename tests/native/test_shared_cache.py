@@ -1,14 +1,8 @@
 """Environments in different folders share a built library if everything it depends on is equal."""
 
 import os
-import pathlib
 import shutil
-import subprocess
-import sys
-import sysconfig
-import textwrap
 
-import processes
 import pytest
 import tensorflow as tf
 from native_builds import QUICK, refused
@@ -120,75 +114,3 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
     assert refused() == missing
     os.chmod(tmp_path / "cache", 0o777)
     assert refused().startswith("another user could put code into the cache, because ")
-
-
-TRAIN = """
-    import logging, os, sys
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("estimator_emb").setLevel(logging.INFO)
-    import tensorflow as tf
-    import estimator_emb as ee
-    from estimator_emb.native import build
-
-    build._TIMEOUT = 3000.0  # Other work may slow the compiler down.
-    for module in (tf, ee):
-        assert module.__file__.startswith(sys.prefix), module.__file__
-
-    def model_fn(features, labels, mode, params):
-        loss = tf.reduce_sum(tf.square(features["x"] - 1.0))
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    table = ee.TableConfig(9, 2, tf.compat.v1.zeros_initializer())
-    made = ee.TPUEstimator(
-        model_fn, config=ee.RunConfig(), use_tpu=False, train_batch_size=2,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
-            feature_to_config_dict={"x": ee.FeatureConfig("t")}, table_to_config_dict={"t": table},
-            optimization_parameters=ee.AdagradParameters(0.1),
-        ),
-    )
-    made.train(lambda params: tf.data.Dataset.from_tensors({"x": [1, 2]}).repeat(), steps=2)
-    print(made.get_variable_value("t").tolist())
-    print(*(line.split()[-1] for line in open("/proc/self/maps") if "/cache/" in line))
-"""
-
-
-def environment(folder):
-    """Makes a virtual environment with this one's packages and a copy of this package."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    packages = pathlib.Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    shutil.copytree(processes.ROOT / "estimator_emb", packages / "estimator_emb")
-    shutil.copytree(processes.ROOT / "feature_columns", packages / "feature_columns")
-    for place in map(pathlib.Path, sys.path):
-        for entry in place.iterdir() if place.name in ("site-packages", "dist-packages") else ():
-            if not os.path.lexists(packages / entry.name) and "editable" not in entry.name:
-                (packages / entry.name).symlink_to(entry)
-    return folder / "bin" / "python"
-
-
-@pytest.mark.slow
-def test_two_environments_share_the_kernels(tmp_path):
-    """The second trains with the kernels after the first is removed, and without a compiler."""
-    if not build._compiler():
-        pytest.skip("there is no C++ compiler")
-    cache = tmp_path / "cache"
-    results = []
-    for name, path in (("first", os.environ["PATH"]), ("second/of them", "")):
-        folder = tmp_path / name
-        more = {"ESTIMATOR_EMB_CACHE": str(cache), "PATH": path, "PYTHONPATH": None}
-        python = environment(folder)
-        command = ["-c", textwrap.dedent(TRAIN)]
-        # Start elsewhere, because Python looks for packages in the current folder.
-        done = processes.run_python(
-            *command, python=python, cwd=tmp_path, status=0, timeout=3600, **more
-        )
-        libraries = sorted(one.name for one in cache.rglob("*.so"))
-        results.append((done.stdout, libraries))
-        assert ("Built native kernels" in done.stderr) == (name == "first"), done.stderr
-        assert "without native kernels" not in done.stderr
-        shutil.rmtree(folder)
-    assert results[0] == results[1]
-    printed, libraries = results[1]
-    assert [name.partition("-")[0].partition("_")[0] for name in libraries] == ["ops", "rule"]
-    assert all(name in printed for name in libraries)  # All are loaded.

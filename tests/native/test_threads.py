@@ -1,123 +1,65 @@
-"""Runs the ops under the thread sanitizer, as several trainers in one process do.
+"""Several trainers and a reader use the same tables at once, as workers of a server do.
 
-The sanitizer must see every lock, but TensorFlow's libraries are not compiled for it. So the ops
-and the arithmetic are compiled into a program with `threads/runtime.h` instead of TensorFlow's
-headers.
+All numbers are whole and the rule is plain descent. So the tables at the end do not depend on the
+order of the steps, and a lost or doubled update shows. The few rows are long, so that two updates
+without a lock meet in a row.
 """
 
-import os
-import pathlib
-import re
-import shutil
-import subprocess
+import threading
 
-import processes
+import host_engine
+import numpy as np
 import pytest
+import tensorflow as tf
 
-import estimator_emb as ee
-from estimator_emb.native import build, rules
-
-HERE = pathlib.Path(__file__).parent / "threads"
-TENSORFLOWS = re.compile(r'#include "(tensorflow/[^"]+)"')
-SANITIZE = ("-std=c++17", "-fsanitize=thread", "-g", "-O1", "-w")
-FLAGS = {
-    "kernels.cc": ["-DESTIMATOR_EMB_NAME=kernels_any"],
-    "rule.cc": ["-DESTIMATOR_EMB_NAME=rule_any"],
-    "servers.cc": ['-DESTIMATOR_EMB_SOURCES=""'],
-}
-FOUND = 66  # The exit code if the sanitizer finds a problem.
-
-# Protection -> (file, text that keeps threads apart, its replacement, source to compile).
-TAKEN_OUT = {
-    "lock of variables": (
-        "runtime.h",
-        "for (auto* mu : all) write_ ? mu->lock() : mu->lock_shared();\n      locked_ = all;",
-        "",
-        "ops.cc",
-    ),
-    "wait for the others": (
-        "runtime.h",
-        "while (shared->done.load() < count) shared->all_done.wait(lock);",
-        "",
-        "ops.cc",
-    ),
-    "rows of a part": ("grouping.h", "to += kAll ||", "to += true ||", "kernels.cc"),
-}
-
-pytestmark = [pytest.mark.slow, pytest.mark.any_version]
+TABLES, ROWS, DIMENSION, SAMPLES = 2, 3, 1 << 15, 30
+STEPS = 100
 
 
-@pytest.fixture(scope="module")
-def compiler(tmp_path_factory):
-    """Returns the first compiler that links a program with the thread sanitizer."""
-    folder = tmp_path_factory.mktemp("tsan")
-    (folder / "empty.cc").write_text("int main() {}")
-    for name in build._COMPILERS:
-        path = shutil.which(name)
-        command = [path, *SANITIZE, folder / "empty.cc", "-o", folder / "empty"]
-        if path and subprocess.run(command, capture_output=True).returncode == 0:
-            return path
-    return pytest.skip("there is no compiler with the thread sanitizer")
-
-
-def compiled(compiler, folder, files, sources=build.HERE):
-    """Compiles files with the headers in `sources`. Returns {name of the file: object}."""
-    text = "".join(path.read_text() for path in build.HERE.glob("*.[ch]*"))
-    for header in TENSORFLOWS.findall(text):
-        path = folder / header
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text('#include "threads/runtime.h"\n')
-    include = [f"-I{folder}", f"-I{sources}", f"-I{HERE.parent}"]
-    objects, running = {}, []
-    for file in files:
-        objects[file.name] = folder / f"{file.stem}.o"
-        flags = [*FLAGS.get(file.name, ()), "-c", file, "-o", objects[file.name]]
-        running.append(subprocess.Popen([compiler, *SANITIZE, *include, *flags]))
-    assert [one.wait() for one in running] == [0] * len(running)
-    return objects
-
-
-@pytest.fixture(scope="module")
-def objects(compiler, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("objects")
-    descent = rules.trace(ee.StochasticGradientDescentParameters(1.0), None)
-    numbers = ", ".join(map(str, descent.constants)).replace("inf", "INFINITY")
-    (folder / "rule.cc").write_text(
-        descent.source + f"extern const float kRuleConstants[] = {{{numbers}}};\n"
-        f"extern const int kRuleConstantsCount = {len(descent.constants)};\n"
+@pytest.mark.slow
+@pytest.mark.parametrize("trainers", [1, 4])
+def test_concurrent_trainers_lose_no_update(trainers, native):
+    threads = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=4, intra_op_parallelism_threads=4
     )
-    ours = [build.HERE / name for name in ("kernels.cc", "ops.cc", "trainers.cc", "servers.cc")]
-    return compiled(compiler, folder, [HERE / "driver.cc", folder / "rule.cc", *ours])
+    batches = np.random.default_rng(0).integers(0, ROWS, [trainers, SAMPLES])
+    counts = [np.bincount(batch, minlength=ROWS) for batch in batches]
+    failed, ends = [], threading.Event()
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=threads) as session:
+        ids = tf.compat.v1.placeholder(tf.int64, [SAMPLES])
+        tables = [
+            tf.compat.v1.get_variable(
+                f"t{table}", initializer=tf.zeros([ROWS, DIMENSION]), use_resource=True
+            )
+            for table in range(TABLES)
+        ]
+        features = host_engine.fields_of_features(TABLES, ids)
+        activations, _, update = host_engine.looked_up_and_descended(native, tables, features)
+        looked_up = [activation[:, ::1000] for activation in activations]
+        read = [table.read_value()[:, ::1000] for table in tables]
+        session.run(tf.compat.v1.global_variables_initializer())
 
+        def train(batch, count):
+            for step in range(STEPS):
+                for found in session.run([looked_up, update], {ids: batch})[0]:
+                    want = -step * count[batch][:, None] if trainers == 1 else np.round(found)
+                    failed.extend(found[found != want])
 
-def ran(compiler, objects, folder):
-    """Links a program and runs it with the memory layout that the sanitizer expects."""
-    program = folder / "program"
-    subprocess.run([compiler, "-fsanitize=thread", *objects.values(), "-o", program], check=True)
-    setarch = shutil.which("setarch")
-    command = [*([setarch, "--addr-no-randomize"] if setarch else []), program]
-    options = f"halt_on_error=1 exitcode={FOUND}"
-    environment = {**os.environ, "TSAN_OPTIONS": options}
-    return processes.ended(command, None, None, processes.HANGS, environment)
+        def look():
+            while not ends.is_set():
+                failed.extend(value for one in session.run(read) for value in one[one % 1 != 0])
 
-
-def test_concurrent_trainers_have_no_data_race(compiler, objects, tmp_path):
-    done = ran(compiler, objects, tmp_path)
-    assert (done.returncode, done.stdout) == (0, "The tables are right.\n"), done.stderr[-8000:]
-
-
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("what", TAKEN_OUT)
-def test_the_sanitizer_finds_removed_protections(what, compiler, objects, tmp_path):
-    name, text, instead, affected = TAKEN_OUT[what]
-    sources = tmp_path / "sources"
-    sources.mkdir()
-    for file in (*build.HERE.glob("*.h"), build.HERE / affected):
-        shutil.copy(file, sources)
-    whole = (sources / name).read_text()
-    assert whole.count(text) == 1
-    (sources / name).write_text(whole.replace(text, instead))
-    others = compiled(compiler, tmp_path, [sources / affected], sources)
-    done = ran(compiler, {**objects, **others}, tmp_path)
-    assert "WARNING: ThreadSanitizer: " in done.stderr, done.stderr[-2000:]
-    assert done.returncode == FOUND
+        running = [
+            threading.Thread(target=train, args=each) for each in zip(batches, counts, strict=True)
+        ]
+        reader = threading.Thread(target=look)
+        for thread in (*running, reader):
+            thread.start()
+        for thread in running:
+            thread.join()
+        ends.set()
+        reader.join()
+        trained = session.run(tables)
+    assert not failed
+    for table in trained:
+        np.testing.assert_array_equal(table, np.tile(-STEPS * sum(counts)[:, None], DIMENSION))

@@ -4,7 +4,7 @@ import host_engine
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import estimator, input_fn_of, minimized, normal, same, sparse
+from harness import estimator, input_fn_of, normal, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -148,79 +148,6 @@ def test_ids_equal_tensorflows(dtype, form, tmp_path):
         )
 
 
-def everything():
-    """Returns columns that share inputs, with strings in all kinds of features."""
-    hashed = fc.categorical_column_with_hash_bucket("word", 50)
-    listed = fc.categorical_column_with_vocabulary_list("tags", WORDS[:2])
-    weighted = fc.weighted_categorical_column(
-        fc.categorical_column_with_hash_bucket("weighted", 20), "weight"
-    )
-    sequence = fc.sequence_categorical_column_with_vocabulary_list("history", WORDS[:2])
-    number = fc.categorical_column_with_identity("number", 9, default_value=1)
-    return [
-        fc.embedding_column(hashed, 4, "sum", initial),
-        fc.embedding_column(hashed, 1, "sum", v1.zeros_initializer()),
-        fc.embedding_column(listed, 4, "mean", initial),
-        fc.embedding_column(weighted, 4, "mean", initial),
-        fc.embedding_column(sequence, 4, None, initial, max_sequence_length=3),
-        fc.embedding_column(number, 4, "sum", initial),
-    ]
-
-
-BATCH = {
-    "word": np.array(["a", "b", "", "a"]),
-    "tags": sparse([["fig", "no"], ["no"], [], ["pear", "fig", "fig"]], object),
-    "weighted": np.array([["a", "b"], ["", "c"], ["d", ""], ["", ""]]),
-    "weight": np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32),
-    "history": np.array([["fig", "no"], ["no", ""], ["", ""], ["pear", "pear"]]),
-    "number": np.array([3, -1, 100, 8]),
-}
-
-
-def trained(folder, native, bad_ids="error", **fields):
-    """Returns the variables after two steps, and the ops of the native kernels by type."""
-    columns = everything()
-
-    def model_fn(features, labels, mode, params):
-        flat = [column for column in columns if column.get_max_sequence_length() == 0]
-        dense = tf.concat(
-            [v1.feature_column.input_layer(features, [column]) for column in flat], axis=1
-        )
-        sequence, _ = fc.sequence_input_layer(
-            features, [column for column in columns if column not in flat]
-        )
-        total = tf.reduce_sum(tf.sin(dense), 1) + tf.reduce_sum(tf.cos(sequence), [1, 2])
-        return minimized(mode, tf.reduce_mean(tf.square(total - labels)), 0.1)
-
-    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1), **fields)
-    labels = np.array([1.0, -1.0, 2.0, 0.5], np.float32)
-    ops, tpu = Ops(), {"bad_ids": bad_ids}
-    with host_engine.native_is(native):
-        made = estimator(model_fn, spec, folder, run={"save_summary_steps": None}, tpu=tpu)
-        made.train(input_fn_of([(BATCH, labels)] * 2), hooks=[ops])
-    return {name: made.get_variable_value(name) for name in made.get_variable_names()}, ops.of_type
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        pytest.param({"bad_ids": "drop"}, marks=pytest.mark.slow),
-        pytest.param({"pipeline_execution_with_tensor_core": True}, marks=pytest.mark.slow),
-    ],
-    ids=["plain", "dropping", "pipelined"],
-)
-def test_a_training_on_strings_equals_tensorflows_ops(options, tmp_path):
-    native, ops = trained(tmp_path / "native", True, **options)
-    plain, _ = trained(tmp_path / "plain", False, **options)
-    same(native, plain, 1e-5, 1e-6)
-    if "bad_ids" in options:
-        assert "HostTablesToIds" not in ops
-    else:
-        # Two columns share a conversion. The weighted columns and the sequence are not converted.
-        assert len(ops["HostTablesToIds"].get_attr("kinds")) == 3
-
-
 def test_strings_for_sharded_tables_equal_tensorflows_ops():
     columns = [
         fc.embedding_column(column, 4, "mean", initial)
@@ -237,74 +164,3 @@ def test_strings_for_sharded_tables_equal_tensorflows_ops():
     slopes = {key: np.random.default_rng(0).normal(size=[8, 4]) for key in features}
     batches = [(features, {key: one.astype(np.float32) for key, one in slopes.items()})] * 2
     host_engine.same(spec, batches, shards=3)
-
-
-DROP = " TPUConfig(bad_ids='drop') leaves such ids out and counts them."
-BAD = {
-    "default_value": (
-        {"x": np.array(["fig", "no"]), "y": np.array([0, 1])},
-        "Feature x of table tbl_x: id 7 is outside [0, 2)." + DROP,
-    ),
-    "default_value of sparse ones": (
-        {"x": sparse([["fig"], ["fig", "no"]], object), "y": np.array([0, 1])},
-        "Feature x of table tbl_x: id 7 is outside [0, 2)." + DROP,
-    ),
-    "an id beside missing strings": (
-        {"x": np.array(["", "fig"]), "y": np.array([0, 9])},
-        "Feature y of table tbl_y: id 9 is outside [0, 5)." + DROP,
-    ),
-    "a place": (
-        {
-            "x": v1.SparseTensorValue(
-                np.array([[0, 0], [5, 0]]), np.array(["fig", "fig"], object), np.array([2, 1])
-            ),
-            "y": np.array([0, 1]),
-        },
-        "Feature x of table tbl_x: sparse index [5 0] is outside the dense shape [2 1].",
-    ),
-    "a place of an unknown string": (
-        {
-            "x": v1.SparseTensorValue(
-                np.array([[0, 0], [5, 0]]), np.array(["fig", "no"], object), np.array([2, 1])
-            ),
-            "y": np.array([0, 1]),
-        },
-        "Feature x of table tbl_x: sparse index [5 0] is outside the dense shape [2 1].",
-    ),
-    "batch sizes": (
-        {"x": np.array(["fig", "fig", "fig"]), "y": np.array([0, 1])},
-        "Feature y of table tbl_y has 2 samples, but feature x has 3. All features of a batch need "
-        "the same number.",
-    ),
-}
-
-
-@pytest.mark.fast(2)
-@pytest.mark.parametrize("problem", BAD)
-def test_errors_equal_those_of_tensorflows_ops(problem, tmp_path):
-    batch, message = BAD[problem]
-    default = 7 if "default" in problem else -1
-    listed = fc.categorical_column_with_vocabulary_list("x", WORDS[:2], default_value=default)
-    identity = fc.categorical_column_with_identity("y", 5)
-    columns = [fc.embedding_column(one, 2, "sum") for one in (listed, identity)]
-
-    def model_fn(features, labels, mode, params):
-        return minimized(mode, tf.reduce_sum(v1.feature_column.input_layer(features, columns)))
-
-    def input_fn(params):
-        def unknown(value):
-            if isinstance(value, v1.SparseTensorValue):
-                return tf.SparseTensor(*value)
-            return v1.placeholder_with_default(tf.constant(value), [None])
-
-        return {key: unknown(value) for key, value in batch.items()}, None
-
-    def error(native):
-        spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-        made = estimator(model_fn, spec, tmp_path / str(native))
-        with host_engine.native_is(native), pytest.raises(tf.errors.InvalidArgumentError) as caught:
-            made.train(input_fn, steps=1)
-        return caught.value.message.partition("\n")[0]
-
-    expected = f"assertion failed: [{message}]"
-    assert [error(native) for native in (True, False)] == [expected] * 2

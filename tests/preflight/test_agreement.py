@@ -5,10 +5,6 @@ evaluates or predicts on a TPU with a made-up master, until a session would open
 in the command, with a TPU emulated by the environment.
 """
 
-import dataclasses
-from typing import Any
-
-import harness
 import numpy as np
 import programs
 import pytest
@@ -21,8 +17,6 @@ import feature_columns as fc
 from estimator_emb import embedding, preflight
 
 v1 = tf.compat.v1
-CORES = tpu_described.CORES_PER_HOST
-BATCH = 4 * CORES
 PIPELINES = ee.InputPipelineConfig
 SGD = ee.StochasticGradientDescentParameters
 ADAGRAD = ee.AdagradParameters
@@ -114,78 +108,42 @@ def assigns_its_own(loss):
     return own.assign_add(loss[0])
 
 
-@dataclasses.dataclass
-class Case(tpu_described.Program):
-    """A program with batches for each core.
+def case(found=None, mode="train", steps=None, generations=None, **fields):
+    """Returns a program with batches for each core, and how to judge and check it.
 
-    Attributes:
+    Args:
       found: a part of the first finding, or None if the program is good.
-      static: whether batches have a static size.
-      given: (features, labels) -> the result of input_fn.
-      generations: the generations to check, or None for the default.
+      mode: "train", "eval" or "infer".
       steps: arguments of train or evaluate that leave the number of steps open.
+      generations: the generations to check, or None for the default.
+      **fields: of the Program.
     """
+    fields = {"spec": spec(), "features": {"a": sparse_of([1, 2])}, **fields}
+    fields["tpu"] = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **fields.get("tpu", {})}
+    return tpu_described.Program(**fields), found, mode, steps or {}, generations
 
-    found: str | None = None
-    spec: Any = dataclasses.field(default_factory=lambda: spec())
-    features: dict[str, Any] = dataclasses.field(default_factory=lambda: {"a": sparse_of([1, 2])})
-    mode: str = "train"
-    static: bool = True
-    given: Any = lambda features, labels: (features, labels)
-    arguments: dict[str, Any] = dataclasses.field(default_factory=dict)
-    generations: Any = None
-    steps: dict[str, None] = dataclasses.field(default_factory=dict)
 
-    def batch(self, size):
-        features, labels = super().batch(size)
-        if not self.static:
-            features["x"] = v1.placeholder_with_default(features["x"], [None, 3])
-        return self.given(features, labels)
-
-    def estimator(self, model_dir):
-        program = self.model_fn, self.spec, model_dir, BATCH
-        tpu = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **self.tpu}
-        options = {"tpu": {"iterations_per_loop": 2, **tpu}, "use_tpu": True, **self.arguments}
-        return harness.estimator(*program, run={"master": tpu_described.MASTER}, **options)
-
-    def judged(self, model_dir):
-        """Returns the error that `use_tpu=True` raises on the described TPU, or None."""
-        try:
-            made = self.estimator(model_dir)
-            made.described = tpu_described.metadata(1)
-            made._directory.to_read = lambda *_: None
-            if self.mode == "train":
-                tpu_described.train(made, self.input_fn, **self.steps)
-            elif self.mode == "eval":
-                tpu_described.evaluate(made, self.input_fn, **self.steps)
-            else:
-                with tpu_described._stopped_at(v1.train, "MonitoredSession", made, {}):
-                    next(made.predict(self.input_fn))
-        except Exception as error:
-            return error
-        return None
-
-    def checked(self, model_dir, monkeypatch):
-        with monkeypatch.context() as patch:
-            patch.setenv("ESTIMATOR_EMB_DEVICE", "host")
-            made = self.estimator(model_dir)
-        replicas = None if "num_shards" in self.tpu else CORES
-        return preflight.check_program(
-            made,
-            self.input_fn,
-            self.mode,
-            self.generations,
-            compile=False,
-            replicas=replicas,
-            has_steps=not self.steps,
-        )
+def judged(program, mode, steps, model_dir):
+    """Returns the error that `use_tpu=True` raises on the described TPU, or None."""
+    try:
+        made = program.described(model_dir)
+        if mode == "train":
+            tpu_described.train(made, program.input_fn, **steps)
+        elif mode == "eval":
+            tpu_described.evaluate(made, program.input_fn, **steps)
+        else:
+            with tpu_described._stopped_at(v1.train, "MonitoredSession", made, {}):
+                next(made.predict(program.input_fn))
+    except Exception as error:
+        return error
+    return None
 
 
 V1 = {"per_host_input_for_training": PIPELINES.PER_HOST_V1}
 
 GOOD = {
-    "config dicts": Case(),
-    "features of every form": Case(
+    "config dicts": case(),
+    "features of every form": case(
         spec=spec(
             features={
                 "a": ee.FeatureConfig("t", max_sequence_length=3),
@@ -206,16 +164,26 @@ GOOD = {
             "in_a_row_weights": dense([0.5, 1.5], tf.float32),
         },
     ),
-    "one dense id for each sample": Case(spec=of_table(combiner=None), features={"a": dense(1)}),
-    "columns": Case(
+    "one dense id for each sample": case(spec=of_table(combiner=None), features={"a": dense(1)}),
+    "columns": case(
         spec=of_columns(
             fc.embedding_column(ids("c"), 4),
             *fc.shared_embedding_columns([ids("a"), ids("b")], 4),
+            fc.embedding_column(
+                ids("d"),
+                4,
+                embedding_lookup_device="tpu_tensor_core",
+                tensor_core_shape=[None, 3],
+            ),
         ),
-        features={"a": sparse_of([1, 2]), "b": sparse_of([3], tf.int32), "c": sparse_of([4])},
+        features={
+            **dict.fromkeys("ad", sparse_of([1, 2])),
+            "b": sparse_of([3], tf.int32),
+            "c": sparse_of([4]),
+        },
     ),
-    "PER_HOST_V1": Case(tpu=V1),
-    "fields of the spec": Case(
+    "PER_HOST_V1": case(tpu=V1),
+    "fields of the spec": case(
         spec=spec(
             partition_strategy="mod",
             pipeline_execution_with_tensor_core=True,
@@ -223,10 +191,10 @@ GOOD = {
             experimental_gradient_multiplier_fn=lambda step: -0.5,
         )
     ),
-    "a host_call with a variable of its own": Case(fields=host_call(assigns_its_own)),
-    "a host_call that reads in a dataset": Case(fields=host_call(reads_in_a_dataset)),
-    "an evaluation": Case(mode="eval"),
-    "an evaluation on the host without steps": Case(
+    "a host_call with a variable of its own": case(fields=host_call(assigns_its_own)),
+    "a host_call that reads in a dataset": case(fields=host_call(reads_in_a_dataset)),
+    "an evaluation": case(mode="eval"),
+    "an evaluation on the host without steps": case(
         mode="eval",
         spec=None,
         features={},
@@ -234,21 +202,21 @@ GOOD = {
         arguments={"eval_on_tpu": False},
         steps={"steps": None},
     ),
-    "no tables": Case(spec=None, features={}),
-    "a prediction from features alone": Case(
+    "no tables": case(spec=None, features={}),
+    "a prediction from features alone": case(
         mode="infer", spec=None, features={}, given=lambda features, labels: features
     ),
-    "a prediction whose last batch is smaller": Case(
+    "a prediction whose last batch is smaller": case(
         mode="infer", spec=None, features={}, static=False
     ),
-    "an evaluation in slices": Case(
+    "an evaluation in slices": case(
         mode="eval",
         spec=None,
         features={},
         tpu={"eval_training_input_configuration": PIPELINES.SLICED},
         loss=lambda loss, features: loss * tf.ensure_shape(features["x"], [4, 3])[0, 0],
     ),
-    "two tables with optimizers and rates of their own": Case(
+    "two tables with optimizers and rates of their own": case(
         spec=spec(
             {
                 "t": ee.TableConfig(6, 4, combiner="sum", optimization_parameters=ADAGRAD(0.1)),
@@ -268,80 +236,69 @@ GOOD = {
 }
 
 RAISE = {
-    "ids that are floats": Case(
+    "ids that are floats": case(
         found="Feature a of table t: ids must be int32 or int64; got float32",
         features={"a": sparse_of([1.0, 2.0], tf.float32)},
     ),
-    "ids of int16": Case(
+    "ids of int16": case(
         found="Feature a of table t: ids must be int32 or int64; got int16",
         features={"a": sparse_of([1, 2], tf.int16)},
     ),
-    "a feature that is missing": Case(
+    "a feature that is missing": case(
         found="Feature a of table t is not among the features of the batch",
         features={"b": dense([1, 2])},
     ),
-    "weights that are missing": Case(
-        found="Cannot find weights w for weighted_categorical_column. Please check if the weights "
-        "are present in feature dict.",
-        spec=spec(features=WEIGHTED),
-    ),
-    "dense weights of sparse ids": Case(
-        found="Feature 'a' of table 't': weighted_categorical_column with weight key name w has "
-        "dense weights. Dense weights are not supported on TPU",
-        spec=spec(features=WEIGHTED),
-        features={"a": sparse_of([1, 2]), "w": dense([0.5, 1.5], tf.float32)},
-    ),
-    "clipping without accumulation": Case(
+    "clipping without accumulation": case(
         found="clipping_limit=0.5",
         spec=spec(
             clipping_limit=0.5,
             optimization_parameters=ADAGRAD(0.1, use_gradient_accumulation=False),
         ),
     ),
-    "slot_variable_creation_fn": Case(
+    "slot_variable_creation_fn": case(
         found="works on the host only",
         spec=of_table(embedding.Adagrad(0.1, slot_variable_creation_fn=fails)),
     ),
-    "an optimizer of one dimension": Case(
+    "an optimizer of one dimension": case(
         found="FrequencyEstimatorParameters needs dimension 1; got 4",
         spec=of_table(ee.FrequencyEstimatorParameters(0.2, 50.0, 3.0, 0.7)),
     ),
-    "v6e": Case(found="no TPUEstimator runs by TensorFlow on TPUs", tpu={"tpu_generation": "v6e"}),
-    "bad_ids": Case(found="bad_ids='drop' works on the host only", tpu={"bad_ids": "drop"}),
-    "table_summaries": Case(
+    "v6e": case(found="no TPUEstimator runs by TensorFlow on TPUs", tpu={"tpu_generation": "v6e"}),
+    "bad_ids": case(found="bad_ids='drop' works on the host only", tpu={"bad_ids": "drop"}),
+    "table_summaries": case(
         found="table_summaries=True works on the host only", tpu={"table_summaries": True}
     ),
-    "a prediction with tables": Case(
+    "a prediction with tables": case(
         found="use_tpu=True raises NotImplementedError: predict: tensorflow-estimator looks up no "
         "embedding tables when it predicts on a TPU",
         mode="infer",
     ),
-    "one shard": Case(found="num_shards", tpu={"num_shards": 1}),
-    "a training without steps": Case(
+    "one shard": case(found="num_shards", tpu={"num_shards": 1}),
+    "a training without steps": case(
         found="one of `steps` or `max_steps` must be set", steps={"max_steps": None}
     ),
-    "an evaluation without steps": Case(
+    "an evaluation without steps": case(
         found="Evaluate `steps` must be set on TPU", mode="eval", steps={"steps": None}
     ),
-    "no batch size of evaluation": Case(
+    "no batch size of evaluation": case(
         found="eval_batch_size", mode="eval", arguments={"eval_batch_size": None}
     ),
-    "a negative rate": Case(
+    "a negative rate": case(
         found="Table 't': learning_rate_fn", spec=of_table(learning_rate_fn=lambda step: -0.1)
     ),
-    "a rate that fails": Case(found="of the program", spec=of_table(learning_rate_fn=fails)),
-    "a multiplier that returns nothing": Case(
+    "a rate that fails": case(found="of the program", spec=of_table(learning_rate_fn=fails)),
+    "a multiplier that returns nothing": case(
         found="experimental_gradient_multiplier_fn <lambda>",
         spec=spec(experimental_gradient_multiplier_fn=lambda step: None),
     ),
-    "a dynamic batch": Case(
+    "a dynamic batch": case(
         found="features['x'] (float32) has the dynamic shape (None, 3)", static=False
     ),
-    "features that are no dict": Case(
+    "features that are no dict": case(
         found="use_tpu=True raises", given=lambda features, labels: (features["x"], labels)
     ),
-    "a host_call that fails": Case(found="of the program", fields=host_call(fails)),
-    "an EstimatorSpec of an evaluation": Case(
+    "a host_call that fails": case(found="of the program", fields=host_call(fails)),
+    "an EstimatorSpec of an evaluation": case(
         found="estimator_spec used by TPU evaluation must have type`TPUEstimatorSpec`",
         mode="eval",
         returns=lambda made: made.as_estimator_spec(),
@@ -349,30 +306,30 @@ RAISE = {
 }
 
 LATER = {
-    "weights that are strings": Case(
+    "weights that are strings": case(
         found="Feature a of table t: weights w must be numbers; got string",
         spec=spec(features=WEIGHTED),
         features={"a": sparse_of([1, 2]), "w": sparse_of(["ant", "bee"], tf.string)},
     ),
-    "a string op": Case(found="no TPU kernel has this op", loss=to_number),
-    "a rate from NumPy": Case(found="PyFunc", spec=of_table(learning_rate_fn=numpy_rate)),
-    "a host_call that assigns the step": Case(
+    "a string op": case(found="no TPU kernel has this op", loss=to_number),
+    "a rate from NumPy": case(found="PyFunc", spec=of_table(learning_rate_fn=numpy_rate)),
+    "a host_call that assigns the step": case(
         found="host_call assigns the variable 'global_step'", fields=host_call(assigns_step)
     ),
-    "a host_call that assigns in a branch": Case(
+    "a host_call that assigns in a branch": case(
         found="host_call assigns the variable 'w'", fields=host_call(assigns_in_a_branch)
     ),
-    "a host_call that assigns an argument": Case(
+    "a host_call that assigns an argument": case(
         found="host_call assigns the variable 'w'", fields=host_call(assigns_an_argument)
     ),
-    "tables that do not fit": Case(
+    "tables that do not fit": case(
         found="Tables and slots take", spec=of_table(ADAGRAD(0.1), rows=2**31, dimension=64)
     ),
-    "tables on v6e": Case(found="SparseCore, which", generations=["v4", "v6e"]),
+    "tables on v6e": case(found="SparseCore, which", generations=["v4", "v6e"]),
 }
 """Programs for which `use_tpu=True` raises no error before a session opens."""
 
-FAST = ("config dicts", "a rate that fails")
+FAST = ("config dicts", "columns", "a rate that fails")
 
 
 def table():
@@ -384,10 +341,19 @@ def table():
 
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "case"), table())
-def test_check_agrees_with_use_tpu(kind, case, tmp_path, monkeypatch):
-    error = case.judged(tmp_path / "judged")
+def test_check_agrees_with_use_tpu(kind, case, tmp_path):
+    program, found, mode, steps, generations = case
+    error = judged(program, mode, steps, tmp_path / "judged")
     assert (error is not None) == (kind == "raises"), error
-    report = case.checked(tmp_path / "checked", monkeypatch)
+    report = preflight.check_program(
+        program.emulated(tmp_path / "checked"),
+        program.input_fn,
+        mode,
+        generations,
+        compile=False,
+        replicas=program.tpu.get("num_shards", program.replicas),
+        has_steps=not steps,
+    )
     refusals = [*map(str, report.findings)]
     refusals += [str(one) for one in report.tables if one.outcome == "refused"]
     assert report.status == (0 if kind == "good" else 1), refusals
@@ -395,5 +361,5 @@ def test_check_agrees_with_use_tpu(kind, case, tmp_path, monkeypatch):
         assert not refusals
         assert all(one.outcome == "accepted" for one in report.tables)
     else:
-        assert any(case.found in one for one in refusals), refusals
+        assert any(found in one for one in refusals), refusals
     assert not (tmp_path / "checked").exists()

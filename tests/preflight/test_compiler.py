@@ -230,13 +230,10 @@ def test_compilation_without_the_extra_is_skipped_or_refused(monkeypatch):
     assert harness.refusal(preflight.CannotCheck, compiled, *asked, compile=True) == how
 
 
-def test_a_wrong_interpreter_is_refused():
+def test_a_wrong_interpreter_is_refused(same_message):
     asked = {"compile": True, "compiler_python": "/no/python"}
     model_fn = programs.model_fn_with()
-    assert harness.refusal(preflight.CannotCheck, compiled, model_fn, "v4", **asked) == (
-        "/no/python is no Python interpreter that runs: [Errno 2] No such file or directory: "
-        "'/no/python'."
-    )
+    same_message(harness.refusal(preflight.CannotCheck, compiled, model_fn, "v4", **asked))
 
 
 def test_another_interpreter_is_asked_for_the_extra(monkeypatch):
@@ -304,19 +301,11 @@ def test_a_dlrm_compiles_for_every_generation():
         assert one.argument_bytes > 4 * 3 * (13 * 64 + 64 * 16 + 25 * 64 + 64)
         assert one.temporary_bytes >= 0
         assert (one.all_reduces > 0) == (one.replicas == 8)
-    first = report.compilations[4]
-    part = 100 * (first.argument_bytes + first.temporary_bytes) / 2**34
-    assert str(first) == (
-        "v4, dense step, 1 replica (topology v4:2x2x1): accepted; per core: floating-point "
-        "operations "
-        f"{first.flops:,.0f}, arguments {first.argument_bytes / 2**20:,.3g} MiB, "
-        f"temporaries {first.temporary_bytes / 2**20:,.3g} MiB, together {part:.2g} % of 16 GiB"
+    first, libtpu = report.compilations[4], report.versions[1]
+    assert f"accepted; per core: floating-point operations {first.flops:,.0f}, " in str(first)
+    assert f"all-reduce substituted), given to libtpu {libtpu}:\n  v2, dense step, 1 " in str(
+        report
     )
-    libtpu = report.versions[1]
-    assert (
-        f"\nCompiler: the dense step, lowered by TensorFlow {tf.__version__} (CPU kernels, copies "
-        f"rewritten, all-reduce substituted), given to libtpu {libtpu}:\n  v2, dense step, 1 "
-    ) in str(report)
 
 
 @needs_compiler

@@ -39,7 +39,7 @@ def found(change, **kwargs):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_dlrm_passes(mode):
+def test_a_dlrm_passes(mode, same_message):
     metrics = {}
     if mode == "eval":
         metrics["eval_metrics"] = lambda logits, labels: (
@@ -52,18 +52,8 @@ def test_a_dlrm_passes(mode):
     assert report.op_count > 25
     # 125 and 625 rows of 16 floats. In training, each also has a slot.
     size = {"train": "0.0916 MiB, 0.00056", "eval": "0.0458 MiB, 0.00028"}[mode]
-    assert str(report) == (
-        f"The {mode} step of one core, one of 8: {report.op_count} ops, 16 samples per core.\n"
-        "Program, ops and shapes: use_tpu=True raises no error before a session opens, every op "
-        "has a TPU kernel for its types, and every input a static shape.\n"
-        "Compiler: skipped. It was not asked for.\n"
-        "Tables of the EmbeddingConfigSpec:\n"
-        f"  v4, tables: accepted; per core of 8: tables and slots {size} % of 16 GiB; the dense "
-        "step, which was not compiled, comes on top\n"
-        "Nothing ran on a TPU. This says nothing about step time or throughput, the numbers that "
-        "the step computes, or what the host does: the records that input_fn reads, host_call, the "
-        "functions of eval_metrics."
-    )
+    assert f"per core of 8: tables and slots {size} % of 16 GiB" in str(report)
+    same_message(str(report).replace(f"{report.op_count} ops", "N ops"))
 
 
 FALSE = "The program said use_tpu=False; the step was built as with use_tpu=True."
@@ -73,52 +63,6 @@ FALSE = "The program said use_tpu=False; the step was built as with use_tpu=True
 def test_host_programs_are_checked_as_on_a_tpu(where, notes):
     report = check(programs.model_fn_with(), **where)
     assert report.findings == () and report.notes == notes
-
-
-def test_a_program_with_feature_columns_passes():
-    tpu = tf.compat.v1.tpu.experimental
-    a, b, c, d = (tf.feature_column.categorical_column_with_identity(key, 100) for key in "abcd")
-    sequence = tpu.embedding_column(
-        tf.feature_column.sequence_categorical_column_with_identity("s", 50),
-        4,
-        max_sequence_length=3,
-    )
-    core = tpu.embedding_column(
-        d, 4, embedding_lookup_device="tpu_tensor_core", tensor_core_shape=[None, 3]
-    )
-    columns = [tpu.embedding_column(a, 8), *tpu.shared_embedding_columns([b, c], 4), core]
-    seen = {}
-
-    def input_fn(params):
-        ids = tf.sparse.from_dense(tf.constant([1, 2], tf.int64))
-        dataset = tf.data.Dataset.from_tensors((dict.fromkeys("abcds", ids), tf.zeros([1])))
-        return dataset.repeat().batch(params["batch_size"], drop_remainder=True)
-
-    def model_fn(features, labels, mode, params):
-        seen.update({key: one.shape.as_list() for key, one in features.items()})
-        steps, lengths = tf.keras.experimental.SequenceFeatures([sequence])(features)
-        x = [
-            tf.keras.layers.DenseFeatures(columns)(features),
-            tf.reduce_sum(steps, axis=1),
-            tf.cast(lengths, tf.float32)[:, None],
-        ]
-        loss = tf.reduce_mean(tf.square(programs.layer(tf.concat(x, axis=1), "top", 1) - labels))
-        return harness.minimized(mode, loss, 0.1)
-
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[*columns, sequence], optimization_parameters=ee.AdagradParameters(0.1)
-    )
-    estimator = programs.estimator(model_fn, embedding_config_spec=spec)
-    assert preflight.check_program(estimator, input_fn, compile=False).findings == ()
-    assert seen == {
-        "a": [16, 8],
-        "b": [16, 4],
-        "c": [16, 4],
-        "d": [16, 3],
-        "d__TENSOR_CORE_MASK": [16, 3],
-        "s": [16, 3, 4],
-        "s_seq_length_": [16],
-    }
 
 
 def without_kernels(logits, features):
@@ -139,47 +83,25 @@ def without_kernels(logits, features):
 
 
 def test_ops_without_a_kernel_are_findings():
-    feeds = "an input of input_fn: the infeed feeds a TPU's step."
-    assert sorted(found(without_kernels)) == sorted(
-        f"{line(without_kernels, offset)}: {says}"
-        for offset, says in (
-            (2, f"AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}"),
-            (3, f"StringLength (op 'StringLength'): {NO_KERNEL} {STRINGS}"),
-            # The other op is its gradient.
-            (4, f"EagerPyFunc (op 'EagerPyFunc' and 1 more, dtype float32): {NO_KERNEL} {PYTHON}"),
-            (5, f"Cast (op 'Cast_1', dtype complex128): {NO_TYPE} complex64."),
-            (6, f"Sin (op 'Sin', dtype complex128): {NO_TYPE} complex64."),
-            (6, f"Real (op 'Real', dtype complex128): {NO_TYPE} complex64."),
-            (
-                8,
-                f"ScalarSummary (op 'of_logits', dtype float32): {NO_KERNEL} tf.summary in the "
-                "function of host_call.",
-            ),
-            (
-                9,
-                f"SparseSegmentMean (op 'SparseSegmentMean', dtype float32): {NO_KERNEL} tf.gather "
-                "and tf.math.unsorted_segment_sum (or _mean, _sqrt_n) over dense tensors.",
-            ),
-            (11, f"OneShotIterator (op 'OneShotIterator'): {NO_KERNEL} {feeds}"),
-            (11, f"IteratorGetNext (op 'IteratorGetNext'): {NO_KERNEL} {feeds}"),
-            (
-                12,
-                "VariableV2 (op 'w', dtype float32): a reference variable cannot be part of a "
-                "TPU's step. Instead: a resource variable: tf.compat.v1.get_variable without "
-                "use_resource=False makes one.",
-            ),
-            (
-                13,
-                f"StringFormat (op 'StringFormat', dtype float32): {NO_KERNEL} format on the host: "
-                "host_call, or tf.compat.v1.tpu.outside_compilation.",
-            ),
-            (
-                13,
-                f"PrintV2 (op 'PrintV2'): {NO_KERNEL} print in host_call, or wrap it in "
-                "tf.compat.v1.tpu.outside_compilation.",
-            ),
-        )
+    ops = (
+        (2, "AsString (op 'AsString', dtype float32)", f"{NO_KERNEL} {STRINGS}"),
+        (3, "StringLength (op 'StringLength')", f"{NO_KERNEL} {STRINGS}"),
+        # The other op is its gradient.
+        (4, "EagerPyFunc (op 'EagerPyFunc' and 1 more, dtype float32)", f"{NO_KERNEL} {PYTHON}"),
+        (5, "Cast (op 'Cast_1', dtype complex128)", f"{NO_TYPE} complex64."),
+        (6, "Sin (op 'Sin', dtype complex128)", f"{NO_TYPE} complex64."),
+        (6, "Real (op 'Real', dtype complex128)", f"{NO_TYPE} complex64."),
+        (8, "ScalarSummary (op 'of_logits', dtype float32)", f"{NO_KERNEL} tf.summary in"),
+        (9, "SparseSegmentMean (op 'SparseSegmentMean', dtype float32)", f"{NO_KERNEL} tf.gather"),
+        (11, "OneShotIterator (op 'OneShotIterator')", f"{NO_KERNEL} an input of input_fn"),
+        (11, "IteratorGetNext (op 'IteratorGetNext')", f"{NO_KERNEL} an input of input_fn"),
+        (12, "VariableV2 (op 'w', dtype float32)", "a reference variable cannot be part of"),
+        (13, "StringFormat (op 'StringFormat', dtype float32)", f"{NO_KERNEL} format on the host"),
+        (13, "PrintV2 (op 'PrintV2')", f"{NO_KERNEL} print in host_call"),
     )
+    want = sorted(f"{line(without_kernels, offset)}: {op}: {says}" for offset, op, says in ops)
+    for one, expected in zip(sorted(found(without_kernels)), want, strict=True):
+        assert one.startswith(expected)
 
 
 def test_supported_and_unneeded_ops_are_no_findings():
@@ -303,11 +225,8 @@ def test_soft_placement_keeps_other_findings(soft_placement):
         fed = tf.compat.v1.placeholder(tf.float32, [])
         return tf.cast(tf.linalg.det(wide * tf.eye(2, dtype=tf.float64)), tf.float32) + fed
 
-    summary, fed = (
-        next(one for one in found(change) if kind in one)
-        for kind in ("ScalarSummary", "Placeholder")
-    )
-    assert NO_KERNEL in summary and NO_KERNEL in fed
+    kinds = sorted(one.partition(": ")[2].partition(" ")[0] for one in found(change))
+    assert kinds == ["Placeholder", "ScalarSummary"]
 
 
 def number_of_host(loss):

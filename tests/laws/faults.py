@@ -1,4 +1,4 @@
-"""Plants faults of rules and kernels in a copy of the package. `trained` must find them.
+"""Plants faults of rules and kernels in a copy of the package. `by_numpy` must find them.
 
 A single copy holds all faults, so that kernels are built once. Each fault is switched on by its
 number. Run with that copy, `main` prints as JSON which training found each fault.
@@ -40,8 +40,8 @@ def _optimizers(training):
     return [table.optimizer for table in training.tables.values()]
 
 
-def _forms(training):
-    return {one.form for table in training.tables.values() for one in table.features.values()}
+def _is_weighted(training):
+    return any(feature.weighted for feature in training.features)
 
 
 def _around(training):
@@ -89,7 +89,7 @@ FAULTS = (
         "a norm without squares",
         "engine/lookup.py",
         lambda training: (
-            "weighted" in _forms(training)
+            _is_weighted(training)
             and any(table.combiner == "sqrtn" for table in training.tables.values())
         ),
         "{tf.square(weights)|(weights if PLANTED else tf.square(weights))}",
@@ -115,13 +115,15 @@ FAULTS = (
     Fault(
         "a length that is off by one",
         "native/grouping.h",
-        lambda training: "padded sequence" in _forms(training),
+        lambda training: any(
+            feature.sequence and feature.form == "matrix" for feature in training.features
+        ),
         "k >= f.limit{| + PLANTED}) continue;",
     ),
     Fault(
         "weights that are not normalised",
         "native/grouping.h",
-        lambda training: "weighted" in _forms(training),
+        _is_weighted,
         "quotient(gains[j], {|PLANTED ? 1.0f : }mean ? norm : sqrtf(norm))",
     ),
     Fault(
@@ -184,18 +186,18 @@ def plant(folder: pathlib.Path) -> None:
 
 def found_in(number: int, fault: Fault, most: int = MOST) -> int | None:
     """Returns the seed of the first training that finds a fault, or None."""
-    import drawn
-    import trained
+    import by_numpy
+    import trainings
 
-    classes = NATIVE_CLASSES if fault.native else tuple(drawn.CLASSES)
+    classes = NATIVE_CLASSES if fault.native else tuple(trainings.CLASSES)
     seeds, tried = iter(range(1000)), 0
     os.environ["PLANTED"] = str(number)
     while tried < most:
-        training = drawn.training(next(seeds), fault.native, classes)
+        training = trainings.training(next(seeds), fault.native, classes)
         if fault.shows(training):
             tried += 1
             try:
-                trained.check(training)
+                by_numpy.check(training)
             except AssertionError:
                 return training.seed
     return None

@@ -1,23 +1,41 @@
-"""Compares random trainings with NumPy and an emulated TPU, and checks that they find faults.
-
-A failure shows the training's seed. To run that training alone:
-
-    PYTHONPATH=tests/lib python tests/fuzz/trained.py native 17
-"""
+"""Laws of trainings: NumPy, an emulated TPU, devices and hosts agree, and faults are found."""
 
 import json
 import os
 import sys
 
+import by_numpy
 import faults
 import on_devices
 import on_hosts
 import processes
 import pytest
 import sampling
+import trainings
 
 TRAININGS = 10
 """Number of trainings per process."""
+
+
+SEEDS = (8, 37, 58, 62, 98)
+"""Of trainings that together have every optimizer, form and option."""
+
+
+@pytest.mark.parametrize(
+    ("seed", "kernels"), [(8, "tensorflow"), *((seed, "native") for seed in SEEDS)]
+)
+def test_a_training_equals_numpy(seed, kernels, request):
+    if kernels == "native":
+        request.getfixturevalue("native_library")
+    by_numpy.check(trainings.training(seed, kernels == "native"))
+
+
+def test_these_trainings_run_the_lines_of_every_fault():
+    made = [trainings.training(seed, native=True) for seed in SEEDS]
+    assert all(any(map(fault.shows, made)) for fault in faults.FAULTS)
+    of_tables = [table for training in made for table in training.tables.values()]
+    assert {table.optimizer.name for table in of_tables} == set(trainings.CLASSES)
+    assert {feature.form for table in of_tables for feature in table.features} == {*trainings.FORMS}
 
 
 @pytest.mark.slow
@@ -30,7 +48,9 @@ def test_random_trainings_equal_numpy(part, request):
         request.getfixturevalue("native_library")
     seeds = sampling.drawn(range(part * TRAININGS, (part + 1) * TRAININGS), 5)
     threads = str((1, 2, 5)[part // 2])
-    processes.run("import trained; trained.main()", kernels, *seeds, TF_NUM_INTRAOP_THREADS=threads)
+    processes.run(
+        "import by_numpy; by_numpy.main()", kernels, *seeds, TF_NUM_INTRAOP_THREADS=threads
+    )
 
 
 @pytest.mark.slow
@@ -57,6 +77,16 @@ def test_planted_faults_are_found(native_library, tmp_path):
 def test_random_trainings_with_tables_on_devices(seed, eight_devices, tmp_path):
     """Compares with an emulated TPU, after 20 steps."""
     on_devices.check(seed, (1, 3, 8)[seed % 3], tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kernels", ["tensorflow", "native"])
+@pytest.mark.parametrize("seed", range(3000, 3020))
+def test_random_trainings_on_servers(seed, kernels, native_library, tmp_path, monkeypatch):
+    """Compares two parameter servers with one process."""
+    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", str(int(kernels == "native")))
+    on_devices.check_servers(seed, kernels == "native", tmp_path)
 
 
 @pytest.mark.slow

@@ -4,10 +4,9 @@ Does not import estimator_emb. Run as a program under TensorFlow 2.15.1, this mo
 program with stock tensorflow-estimator and `use_tpu=False`. It prints the variable names in the
 checkpoints, as JSON:
 
-    python tests/backends/spellings.py > tests/data/stock_names.json
+    python tests/beside_stock/spellings.py > tests/data/stock_names.json
 
-The loss is the sum of a program's outputs. So the gradient of each activation is 1 for each use of
-its column. The program's optimizer has the rate 0, so dense variables do not change.
+The loss is the sum of a program's outputs.
 """
 
 import contextlib
@@ -19,7 +18,6 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 VOCABULARY, DIMENSION, BATCH, LENGTH = 6, 4, 8, 3
@@ -41,34 +39,16 @@ class Spelling:
       program: takes features and columns by key, returns one or several tensors.
       keys: of the columns that the program uses.
       columns: makes the columns of `keys`, in this order.
-      uses: how often each column is used, a factor of the gradient.
-      beside: contribution of the dense columns to a prediction.
     """
 
     program: Callable[[dict[str, Any], dict[str, Any]], Any]
     keys: tuple[str, ...] = KEYS
     columns: Callable[[tuple[str, ...]], list[Any]] | None = None
-    uses: int = 1
-    beside: float = 0.0
-
-
-def table_value(key: str) -> float:
-    """Returns the initial value of all numbers of a table, different for each key."""
-    return 1.0 + [*KEYS, *SEQUENCES, "C0", "shared"].index(key)
-
-
-def ids(key: str) -> np.ndarray:
-    """Returns the ids of each step, per sample or position, different for each key."""
-    first = [*KEYS, *SEQUENCES, "C0"].index(key)
-    shape = (BATCH, LENGTH) if key in SEQUENCES else (BATCH, 1)
-    return np.minimum(np.arange(np.prod(shape)) % 4 % (first + 1) + first % 2, 5).reshape(shape)
 
 
 def features(keys: tuple[str, ...]) -> dict[str, Any]:
     def sparse(key: str) -> Any:
-        # tf.sparse.from_dense drops zeros, so ids are shifted by 1.
-        made = tf.sparse.from_dense(tf.constant(ids(key) + 1, tf.int64))
-        return tf.SparseTensor(made.indices, made.values - 1, made.dense_shape)
+        return tf.sparse.from_dense(tf.ones([BATCH, LENGTH if key in SEQUENCES else 1], tf.int64))
 
     beside = {"number": tf.ones([BATCH, 1]), "kind": tf.zeros([BATCH, 1], tf.int64)}
     return {**{key: sparse(key) for key in keys}, **beside}
@@ -82,10 +62,6 @@ def input_fn_of(keys: tuple[str, ...]) -> Callable[..., Any]:
     return input_fn
 
 
-def constant(key: str) -> Any:
-    return v1.constant_initializer(table_value(key))
-
-
 def columns_of(keys: tuple[str, ...]) -> list[Any]:
     """Returns a column for each key, each with its own table."""
     of_sequence = fc.sequence_categorical_column_with_identity
@@ -96,7 +72,6 @@ def columns_of(keys: tuple[str, ...]) -> list[Any]:
             ),
             DIMENSION,
             combiner="sum",
-            initializer=constant(key),
             max_sequence_length=LENGTH if key in SEQUENCES else 0,
         )
         for key in keys
@@ -111,7 +86,6 @@ def shared_columns_of(keys: tuple[str, ...]) -> list[Any]:
         [made[key].categorical_column for key in together],
         DIMENSION,
         combiner="sum",
-        initializer=constant("shared"),
         max_sequence_lengths=[LENGTH if key in SEQUENCES else 0 for key in together],
     )
     made.update(zip(together, columns, strict=True))
@@ -306,11 +280,8 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         "each_in_name_scope": lambda _: v1.name_scope("deep"),
     }.items():
         ways[name] = each_in_scope(make, scope)
-    made = {
-        name: Spelling(of_list(way), uses=2 if name == "called_twice" else 1)
-        for name, way in ways.items()
-    }
-    made["beside_dense_columns"] = Spelling(of_list(beside_dense_columns), beside=2.0)
+    ways["beside_dense_columns"] = beside_dense_columns
+    made = {name: Spelling(of_list(way)) for name, way in ways.items()}
     for name, way in {
         "shared": common["one_layer"],
         "shared_by_two_layers": common["one_for_each"],
@@ -348,10 +319,7 @@ def sequence_ways(layer: str) -> dict[str, Spelling]:
 
     common = common_ways(make)
     own = {"named_in_variable_scope": named_in_variable_scope, "subclassed": subclassed}
-    ways = {
-        name: Spelling(of_list(way), keys=SEQUENCES, uses=2 if name == "called_twice" else 1)
-        for name, way in {**common, **own}.items()
-    }
+    ways = {name: Spelling(of_list(way), keys=SEQUENCES) for name, way in {**common, **own}.items()}
     shared = of_list(common["one_layer"])
     ways["shared"] = Spelling(shared, keys=SEQUENCES, columns=shared_columns_of)
     return ways
@@ -414,11 +382,8 @@ def other_ways() -> dict[str, Spelling]:
         "mixture_of_layers": Spelling(of_list(mixture_of_layers)),
         "in_a_function": Spelling(of_list(in_a_function)),
         "one_input_layer_for_each": Spelling(of_list(one_input_layer_for_each)),
-        "input_layer_beside_dense_columns": Spelling(
-            of_list(input_layer_beside_dense_columns), beside=2.0
-        ),
-        # Its weights are zeros, so its gradients and predictions are zeros too.
-        "linear_model": Spelling(of_list(v1.feature_column.linear_model), uses=0),
+        "input_layer_beside_dense_columns": Spelling(of_list(input_layer_beside_dense_columns)),
+        "linear_model": Spelling(of_list(v1.feature_column.linear_model)),
         "layers_named_as_ops": Spelling(
             of_list(layers_named_as_ops), keys=("c0", "c1", "s0", "s1")
         ),

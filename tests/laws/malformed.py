@@ -1,20 +1,20 @@
-"""Runs generated batches through training steps, in its own process because it may die.
+"""Runs good and damaged batches through training steps, in its own process because it may die.
 
-It prints a JSON line before each case, so the last line names the case that died or hung. It also
-prints a line for each wrong result. Each configuration has a graph and a session.
+It prints a line before each case, so the last line names the case that died or hung, and a program
+for each wrong result. Each configuration has a graph and a session.
 """
 
 import contextlib
 import functools
-import json
 import os
 import re
 import signal
 import sys
 
-import batches
+import features
 import numpy as np
 import tensorflow as tf
+from features import Feature
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -38,55 +38,65 @@ CONFIGURATIONS = {
 BATCH = 4
 A_CASE = 1200
 """Timeout of a case in seconds."""
+FEATURES = [
+    Feature(key="a_sparse", form="sparse"),
+    Feature(key="b_sparse32", form="sparse", dtype=np.int32, known=False, combiner="sqrtn"),
+    Feature(key="c_sequence32", form="sparse", dtype=np.int32, sequence=True),
+    Feature(key="d_sequence", form="sparse", known=False, sequence=True),
+    Feature(key="e_one32", form="one", dtype=np.int32),
+    Feature(key="f_matrix", form="matrix", combiner="sum"),
+    Feature(key="g_padded32", form="matrix", dtype=np.int32, sequence=True),
+    Feature(key="h_ragged", form="ragged"),
+    Feature(key="i_ragged_sequence32", form="ragged", dtype=np.int32, sequence=True),
+    Feature(key="j_weighted32", form="sparse", dtype=np.int32, weighted=True),
+    Feature(key="k_weighted", form="sparse", known=False, weighted=True, combiner="sqrtn"),
+    Feature(key="l_weighted_matrix", form="matrix", weighted=True),
+    Feature(key="m_weighted_ragged32", form="ragged", dtype=np.int32, weighted=True),
+    Feature(key="n_words", form="sparse", dtype=object),
+    Feature(key="o_word_sequence", form="sparse", dtype=object, sequence=True),
+    Feature(key="p_word_matrix", form="matrix", dtype=object),
+]
 
 
-def column(kind):
-    if kind.dtype is object:
-        make = (
-            fc.sequence_categorical_column_with_vocabulary_list
-            if kind.sequence
-            else fc.categorical_column_with_vocabulary_list
-        )
-        categorical = make(kind.key, batches.WORDS)
-    elif kind.sequence:
-        categorical = fc.sequence_categorical_column_with_identity(kind.key, batches.VOCABULARY)
-    else:
-        categorical = fc.categorical_column_with_identity(kind.key, batches.VOCABULARY)
-    if kind.weighted:
-        categorical = fc.weighted_categorical_column(categorical, f"{kind.key}_weights")
+def column(feature):
+    sequence, words = feature.sequence, feature.dtype is object
+    prefix = "sequence_categorical_column_with" if sequence else "categorical_column_with"
+    make = getattr(fc, f"{prefix}_{'vocabulary_list' if words else 'identity'}")
+    categorical = make(feature.key, features.WORDS if words else features.VOCABULARY)
+    if feature.weighted:
+        categorical = fc.weighted_categorical_column(categorical, f"{feature.key}_weights")
     return fc.embedding_column(
         categorical,
         DIMENSION,
-        combiner=kind.combiner,
-        max_sequence_length=batches.LIMIT if kind.sequence else 0,
+        combiner=feature.combiner,
+        max_sequence_length=features.LIMIT if sequence else 0,
     )
 
 
-def placeholders(kind):
-    """Returns a feature's values and its components by name, with known or unknown ranks."""
-    dtype = tf.string if kind.dtype is object else tf.as_dtype(kind.dtype)
-    value, parts = _placeholder(kind, dtype)
-    features = {kind.key: value}
-    if kind.weighted:
-        value, of_weights = _placeholder(kind, tf.float32)
-        features[f"{kind.key}_weights"] = value
-        parts |= {f"w_{name}": tensor for name, tensor in of_weights.items()}
-    return features, parts
+def placeholders(feature):
+    """Returns placeholders for a feature's components, with known or unknown ranks."""
+    make, ids = tf.compat.v1.placeholder, tf.as_dtype(feature.dtype)
+    parts = {}
+    for which, dtype in [("", ids), ("w_", tf.float32)][: 1 + feature.weighted]:
+        parts[f"{which}values"] = make(dtype, [None, None] if feature.form == "matrix" else [None])
+        if feature.form == "ragged":
+            parts[f"{which}splits"] = make(tf.int64, [None])
+        if feature.form == "sparse":
+            shapes = ([None], [None, 2], [2]) if feature.known else (None, None, None)
+            parts[f"{which}values"] = make(dtype, shapes[0])
+            parts[f"{which}indices"] = make(tf.int64, shapes[1])
+            parts[f"{which}shape"] = make(tf.int64, shapes[2])
+    return parts
 
 
-def _placeholder(kind, dtype):
-    make = tf.compat.v1.placeholder
-    if kind.form == "ragged":
-        value = tf.compat.v1.ragged.placeholder(dtype, 1)
-        return value, {"values": value.values, "splits": value.row_splits}
-    if kind.form == "sparse":
-        shapes = ([None, 2], [None], [2]) if kind.known else (None, None, None)
-        dtypes = (tf.int64, dtype, tf.int64)
-        parts = [make(one, shape) for one, shape in zip(dtypes, shapes, strict=True)]
-        value = tf.SparseTensor(*parts)
-        return value, dict(zip(("indices", "values", "shape"), parts, strict=True))
-    value = make(dtype, [None] if kind.form == "dense" else [None, None])
-    return value, {"values": value}
+def tensor_of(parts, which=""):
+    """Returns the tensor of a feature's components, or of its weights' if `which` is "w_"."""
+    values = parts[f"{which}values"]
+    if f"{which}splits" in parts:
+        return tf.RaggedTensor.from_row_splits(values, parts[f"{which}splits"], validate=False)
+    if f"{which}indices" in parts:
+        return tf.SparseTensor(parts[f"{which}indices"], values, parts[f"{which}shape"])
+    return values
 
 
 class Program:
@@ -101,9 +111,9 @@ class Program:
                 "num_shards": cores,
                 "per_host_input_for_training": getattr(ee.InputPipelineConfig, deployment),
             }
-        self.fed, self.seen = [], {}
+        self.fed, self.seen, self.drop = [], {}, bad_ids == "drop"
         # Strings do not reach a TPU.
-        self.kinds = [one for one in batches.KINDS if not use_tpu or one.dtype is not object]
+        self.features = [one for one in FEATURES if not use_tpu or one.dtype is not object]
         self.fixed, self.cores, self.datasets = use_tpu, cores, deployment == "PER_HOST_V2"
         estimator = ee.TPUEstimator(
             self.model_fn,
@@ -111,7 +121,7 @@ class Program:
             use_tpu=use_tpu,
             train_batch_size=BATCH,
             embedding_config_spec=ee.EmbeddingConfigSpec(
-                [column(kind) for kind in self.kinds],
+                [column(feature) for feature in self.features],
                 ee.StochasticGradientDescentParameters(1.0),
             ),
         )
@@ -151,19 +161,19 @@ class Program:
 
     def placeholders(self, size):
         """Returns features and labels of a batch."""
-        features, parts = {}, {}
-        for kind in self.kinds:
-            of_kind, parts[kind.key] = placeholders(kind)
-            features |= of_kind
+        parts = {one.key: placeholders(one) for one in self.features}
+        given = {key: tensor_of(one) for key, one in parts.items()}
+        weighted = [one.key for one in self.features if one.weighted]
+        given |= {f"{key}_weights": tensor_of(parts[key], "w_") for key in weighted}
         labels = tf.compat.v1.placeholder(tf.float32, [size])
         self.fed.append((parts, labels))
-        return features, labels
+        return given, labels
 
     def model_fn(self, features, labels, mode, params):
         loss = 0.0
-        for kind in self.kinds:
-            activation = features[kind.key]
-            self.seen[kind.key] = tf.identity(activation)
+        for key in [one.key for one in self.features]:
+            activation = features[key]
+            self.seen[key] = tf.identity(activation)
             slopes = tf.reshape(labels, [-1] + [1] * (activation.shape.rank - 1))
             loss += tf.reduce_sum(activation * slopes)
         # The gradients of these dense variables need no lookup.
@@ -205,17 +215,18 @@ class Program:
             return f"{type(error).__name__}: {error.message}"
 
 
-def check(program, given, slopes, drop):
+def check(program, given, slopes):
     """Runs a step, and returns a description of a wrong result, or None."""
     size, rows, bad = len(slopes), {}, []
-    for kind in program.kinds:
+    for feature in program.features:
         of_each = [
-            batches.pairs_of(kind, batch[kind.key], size // len(given), drop) for batch in given
+            features.pairs_of(feature, batch[feature.key], size // len(given), program.drop)
+            for batch in given
         ]
         if None in of_each:
-            bad.append(kind.key)
+            bad.append(feature.key)
         else:
-            rows[kind.key] = sum(of_each, [])
+            rows[feature.key] = sum(of_each, [])
     before = program.state
     got = program.run(given, slopes)
     program.state = after = program.read()
@@ -235,58 +246,83 @@ def check(program, given, slopes, drop):
     if after["global_step"] != before["global_step"] + 1:
         return f"global step {before['global_step']} became {after['global_step']}"
     of_core = size // program.cores
-    for kind in program.kinds:
-        name = program.table(kind.key)
-        activation, want = batches.step(kind, rows[kind.key], before[name], slopes)
+    for feature in program.features:
+        name = program.table(feature.key)
+        activation, want = features.step(feature, rows[feature.key], before[name], slopes)
         for what, mine, right in (
-            ("activation", got[kind.key], activation[:of_core]),
+            ("activation", got[feature.key], activation[:of_core]),
             ("table", after[name], want),
         ):
             if mine.shape != right.shape or not np.allclose(mine, right, rtol=1e-4, atol=1e-4):
-                return f"the {what} of {kind.key} is {mine.tolist()}, not {right.tolist()}"
+                return f"the {what} of {feature.key} is {mine.tolist()}, not {right.tolist()}"
     return None
 
 
-def generated(program, rng):
-    """Returns batches with changes to a feature, their slopes, and the names of the changes."""
+def generated(program, seed):
+    """Returns batches with damage to a feature, their slopes, and what happened to which batch."""
+    rng = np.random.default_rng(seed)
     size = BATCH if program.fixed else int(rng.integers(1, 6))
     count = program.cores if program.datasets else 1
-    given = [
-        {kind.key: batches.whole(kind, size // count, rng) for kind in program.kinds}
-        for _ in range(count)
-    ]
-    happened, batch = [], given[rng.integers(count)]
-    target = program.kinds[rng.integers(len(program.kinds))]
+
+    def good(feature):
+        drawn = features.lists(feature, features.VOCABULARY, size // count, rng)
+        return features.batch_of(feature, *drawn)
+
+    given = [{one.key: good(one) for one in program.features} for _ in range(count)]
+    number, happened = rng.integers(count), []
+    target = program.features[rng.integers(len(program.features))]
     for _ in range(rng.integers(1, 3)):
-        happening = batches.HAPPENINGS[rng.integers(len(batches.HAPPENINGS))]
-        # A change may need a part that another change has removed.
+        damage = features.DAMAGES[rng.integers(len(features.DAMAGES))]
+        # Damage may need a part that other damage has removed.
         with contextlib.suppress(IndexError, ValueError):
-            batch[target.key] = happening(target, batch[target.key], rng)
-            happened.append(happening.__name__)
-    return given, rng.normal(size=size).astype(np.float32), [target.key, *happened]
+            given[number][target.key] = damage(target, given[number][target.key], rng)
+            happened.append(damage.__name__)
+    return given, rng.normal(size=size).astype(np.float32), (number, target.key, happened)
 
 
-def cases(name, seeds, begins=lambda **about: None):
-    """Yields each seed with a description of its wrong result, or None.
+REPEATS = """{wrong}. This program repeats it, with PYTHONPATH=tests/lib:tests/laws:
 
-    Before each case it calls `begins` with the seed and the names of the changes.
-    """
-    configuration = CONFIGURATIONS[name]
-    program = Program(*configuration)
+from numpy import array, float32, int32, int64, nan, inf
+
+import malformed
+
+program = malformed.Program(*{configuration})
+batches, slopes, _ = malformed.generated(program, {seed})
+# {happened}
+batches[{number}][{key!r}] = {value}
+print(malformed.check(program, batches, slopes))
+"""
+
+
+def cases(name, seeds, begins=lambda seed, happened: None):
+    """Yields each seed with a program that repeats its wrong result, or with None."""
+    program = Program(*CONFIGURATIONS[name])
     for seed in seeds:
-        given, slopes, happened = generated(program, np.random.default_rng(seed))
-        begins(seed=seed, happened=happened)
-        wrong = check(program, given, slopes, configuration[3] == "drop")
-        yield seed, wrong and f"{happened}: {wrong}"
+        given, slopes, (number, key, happened) = generated(program, seed)
+        begins(seed, [key, *happened])
+        wrong = check(program, given, slopes)
+        yield (
+            seed,
+            wrong
+            and REPEATS.format(
+                wrong=wrong,
+                configuration=CONFIGURATIONS[name],
+                seed=seed,
+                number=number,
+                key=key,
+                happened=happened,
+                value=given[number][key],
+            ),
+        )
 
 
 def main():
     configuration, *seeds = sys.argv[1:]
 
-    def begins(**about):
-        print(json.dumps(about), flush=True)
+    def begins(seed, happened):
+        print(f"seed {seed}: {happened}", flush=True)
         signal.alarm(A_CASE)
 
     for seed, wrong in cases(configuration, map(int, seeds), begins):
         if wrong:
-            print(json.dumps({"seed": seed, "wrong": wrong}))
+            print(f"Seed {seed} is wrong: {wrong}")

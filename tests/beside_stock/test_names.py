@@ -1,4 +1,7 @@
-"""Names of table variables, for every way to use a column in `spellings`."""
+"""Names of table variables, for every way to use a column in `spellings`.
+
+`grammar` also trains many of these ways, beside stock tensorflow-estimator.
+"""
 
 import contextlib
 import json
@@ -15,7 +18,7 @@ import tpu_described
 from tensorflow.python.feature_column import feature_column as fc_v1
 
 import estimator_emb as ee
-from estimator_emb import embedding, export
+from estimator_emb import embedding
 from estimator_emb.engine.tables.storage import saved_name
 
 STOCK = json.loads(
@@ -23,23 +26,15 @@ STOCK = json.loads(
 )
 EVERY = spellings.every()
 WRITTEN = [name for name in EVERY if "names" in STOCK[name]]
-OF_EACH_KIND = [name for name in WRITTEN if "tf_keras" not in name and "sequence_v1" not in name]
-# The oldest TensorFlow runs the slow tests for half of the spellings, the others for the rest.
-SHARE = slice(0 if tf.__version__.startswith("2.15.") else 1, None, 2)
 WAYS = {
     "cpu": {},
     "one_core": {"device": "host"},
-    "two_cores": {"device": "host", "num_shards": 2},
     "eight_cores": {"device": "host", "num_shards": 8},
 }
-RATE, ACCUMULATOR, STEPS = 0.5, 0.1, 2
 
 
 def spec_of(columns):
-    return ee.EmbeddingConfigSpec(
-        feature_columns=columns,
-        optimization_parameters=ee.AdagradParameters(RATE, initial_accumulator=ACCUMULATOR),
-    )
+    return ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))
 
 
 def estimator(spelling, model_dir, by_key=None, **tpu_config):
@@ -50,85 +45,9 @@ def estimator(spelling, model_dir, by_key=None, **tpu_config):
     return harness.estimator(model_fn, spec, model_dir, spellings.BATCH, tpu=tpu_config, **options)
 
 
-def table_of(spelling, key):
-    """Returns a name for the table of a key. Keys that share a table get the same name."""
-    shared = spelling.columns is spellings.shared_columns_of and key[1] in "01"
-    return "shared" if shared else key
-
-
-def trained_tables(spelling, steps):
-    """Returns the tables by NumPy, after Adagrad steps with gradient 1 for each use of an id."""
-    tables = {}
-    for name in {table_of(spelling, key) for key in spelling.keys}:
-        of_table = [key for key in spelling.keys if table_of(spelling, key) == name]
-        counts = sum(
-            np.bincount(spellings.ids(key).reshape(-1), minlength=spellings.VOCABULARY)
-            for key in of_table
-        )
-        gradient = counts.astype(np.float32) * spelling.uses
-        rows = np.full([spellings.VOCABULARY], spellings.table_value(name), np.float32)
-        accumulator = np.full_like(rows, ACCUMULATOR)
-        for _ in range(steps):
-            accumulator += gradient**2
-            rows -= RATE * gradient / np.sqrt(accumulator)
-        tables[name] = rows
-    return tables
-
-
-def predictions(spelling, tables):
-    """Returns the program's prediction for each sample of a batch, by NumPy."""
-    each = sum(
-        tables[table_of(spelling, key)][spellings.ids(key)].sum(axis=1) for key in spelling.keys
-    )
-    return each * spellings.DIMENSION * spelling.uses + spelling.beside
-
-
-def check_trained(spelling, variables, steps):
-    """Checks that the tables of a checkpoint equal NumPy's, ignoring their names."""
-    found = [value[:, 0] for name, value in variables.items() if is_weights(name)]
-    expected = trained_tables(spelling, steps).values()
-    for one, other in zip(sorted(found, key=tuple), sorted(expected, key=tuple), strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-5)
-
-
 def is_weights(name):
     leaf = name.rpartition("/")[2]
     return ("embedding_weights" in leaf or "shared_embedding" in leaf) and "kind" not in name
-
-
-def serving_input_fn_of(keys):
-    def receive():
-        sparse, dense = tf.compat.v1.sparse_placeholder, tf.compat.v1.placeholder
-        features = {key: sparse(tf.int64, [None, spellings.LENGTH]) for key in keys}
-        features |= {"number": dense(tf.float32, [None, 1]), "kind": dense(tf.int64, [None, 1])}
-        return export.ServingInputReceiver(features, dict(features))
-
-    return receive
-
-
-def check(name, tmp_path, way):
-    """Trains, evaluates, predicts, exports, and trains again in a new graph."""
-    spelling = EVERY[name]
-    by_key = spellings.columns_by_key(spelling)
-    made = estimator(spelling, tmp_path, by_key, **WAYS[way])
-    input_fn = spellings.input_fn_of(spelling.keys)
-    made.train(input_fn, steps=STEPS)
-    variables = harness.saved(tmp_path, STEPS)
-    assert sorted(variables) == STOCK[name]["names"]
-    check_trained(spelling, variables, STEPS)
-    assert made.evaluate(input_fn, steps=1)["global_step"] == STEPS
-    predicted = [one["each"] for one in made.predict(input_fn)][: spellings.BATCH]
-    tables = trained_tables(spelling, STEPS)
-    np.testing.assert_allclose(predicted, predictions(spelling, tables), rtol=1e-4)
-    receive = serving_input_fn_of(spelling.keys)
-    exported = made.export_saved_model(str(tmp_path / "export"), receive).decode()
-    held = [name for name, _ in tf.train.list_variables(f"{exported}/variables/variables")]
-    assert set(held) <= set(variables)
-    assert [*filter(is_weights, held)] == sorted(filter(is_weights, variables))
-    estimator(spelling, tmp_path, **WAYS[way]).train(input_fn, steps=STEPS)
-    variables = harness.saved(tmp_path, 2 * STEPS)
-    assert sorted(variables) == STOCK[name]["names"]
-    check_trained(spelling, variables, 2 * STEPS)
 
 
 def built(made, keys, mode, graph=None):
@@ -163,13 +82,6 @@ def test_every_variable_name_equals_that_of_stock(index, name, tmp_path):
         names = STOCK[name]["names"]
         assert built(made, EVERY[name].keys, "train") == names
         assert built(made, EVERY[name].keys, "infer") == without_slots(names)
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(8)
-@pytest.mark.parametrize("index, name", enumerate(OF_EACH_KIND[SHARE]))
-def test_every_spelling_trains_like_numpy(index, name, tmp_path):
-    check(name, tmp_path, list(WAYS)[index % 4])
 
 
 def test_names_in_a_function_where_stock_fails(tmp_path):
@@ -231,40 +143,30 @@ def in_one_scope(features, by_key):
     return made
 
 
-SHARED = (
-    "Tables 'tbl_c0' and 'tbl_c1' would share the variable 'together/embedding_weights', because "
-    "model_fn uses the columns of both in one scope. Use each column in its own scope. To share "
-    "one table, create the columns with shared_embedding_columns."
-)
+SHARED = "Tables 'tbl_c0' and 'tbl_c1' would share the variable 'together/embedding_weights'"
 
 
 @pytest.mark.parametrize("way", ["cpu", "one_core"])
 def test_refuses_two_tables_with_the_same_variable(way, tmp_path):
-    assert refused(in_one_scope, tmp_path, way=way) == SHARED
+    assert refused(in_one_scope, tmp_path, way=way).startswith(SHARED)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("layer, way", [("v1", "cpu"), ("v2", "one_core")])
-def test_refuses_a_column_in_two_layers(layer, way, tmp_path):
+def test_refuses_a_column_in_two_layers(layer, way, tmp_path, same_message):
     """Stock creates a table for each layer, but a TPU has only one table per column."""
 
     def program(features, by_key):
         make = spellings.layers()[layer]
         return [make([by_key[key]])(features) for key in ("c0", "c1", "c0")]
 
-    assert refused(program, tmp_path, way=way) == (
-        "For embedding var name c0, the variable scope name is different, got "
-        "'dense_features_2/c0_embedding'; expected 'dense_features/c0_embedding'. model_fn uses "
-        "the column of 'c0' in two layers, but its table has one variable. Use one layer's output "
-        "twice, or give the second layer its own column with its own feature key."
-    )
+    same_message(refused(program, tmp_path, way=way))
 
 
-WITH_MODEL = (
-    "Table '{}' would share the variable '{}' with model_fn, which created a variable with this "
-    "name. Rename that variable, or use the table's column in another scope."
-)
+WITH_MODEL = "Table '{}' would share the variable '{}' with model_fn"
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "by, way", [("get_variable", "cpu"), ("Variable", "one_core"), ("reuse", "one_core")]
 )
@@ -281,13 +183,13 @@ def test_refuses_a_dense_variable_with_the_name_of_a_table(by, way, tmp_path):
         inputs = spellings.layers()["v1"](list(by_key.values()))(features)
         return inputs + tf.reduce_sum(dense)
 
-    assert refused(program, tmp_path, way=way) == WITH_MODEL.format("tbl_c0", name)
+    assert refused(program, tmp_path, way=way).startswith(WITH_MODEL.format("tbl_c0", name))
 
 
 def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
     """Returns an estimator with tables of one shape from config dicts, and an input_fn."""
     tables = {name: ee.TableConfig(6, 4) for name in names}
-    spec = harness.tables_spec(tables, optimizer or ee.AdagradParameters(RATE))
+    spec = harness.tables_spec(tables, optimizer or ee.AdagradParameters(0.5))
 
     def model_fn(features, labels, mode, params):
         loss = tf.add_n([tf.reduce_sum(features[name]) for name in names]) + program()
@@ -304,8 +206,7 @@ def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
         (
             ["a", "a/Adagrad"],
             lambda: 0.0,
-            "Tables 'a' and 'a/Adagrad' would share the variable 'a/Adagrad': both use this "
-            "name for their weights or a slot. Rename one of the tables.",
+            "Tables 'a' and 'a/Adagrad' would share the variable 'a/Adagrad': both use this name",
         ),
         (
             ["kernel"],
@@ -321,11 +222,11 @@ def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
 )
 def test_refuses_config_dict_tables_with_clashing_names(names, program, message, tmp_path):
     made, input_fn = dict_estimator(names, tmp_path / "model", program)
-    assert harness.refusal(ValueError, made.train, input_fn, steps=1) == message
+    assert harness.refusal(ValueError, made.train, input_fn, steps=1).startswith(message)
     assert not list((tmp_path / "model").glob("*"))
 
 
-def test_refuses_a_slot_variable_of_two_tables(tmp_path):
+def test_refuses_a_slot_variable_of_two_tables(tmp_path, same_message):
     slots = {}
 
     def create(table, slot_names, initializers):
@@ -336,13 +237,9 @@ def test_refuses_a_slot_variable_of_two_tables(tmp_path):
             )
         return {name: slots["one"]}
 
-    optimizer = embedding.Adagrad(RATE, slot_variable_creation_fn=create)
+    optimizer = embedding.Adagrad(0.5, slot_variable_creation_fn=create)
     made, input_fn = dict_estimator(["a", "b"], tmp_path / "model", optimizer=optimizer)
-    assert harness.refusal(ValueError, made.train, input_fn, steps=1) == (
-        "Tables 'a' and 'b' would share the variable 'mine': slot_variable_creation_fn returned "
-        "it for both. The function must create separate variables for each table, named after the "
-        "table that it gets."
-    )
+    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
 
 
 @pytest.mark.parametrize("table", ["a", "OTHER"])
@@ -367,7 +264,7 @@ def on_hardware(spelling, model_dir):
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
     "name",
-    ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in OF_EACH_KIND[SHARE])],
+    ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN)],
 )
 def test_variable_names_on_a_tpu_equal_those_of_stock(name, tmp_path):
     variables = on_hardware(EVERY[name], tmp_path).graph.get_collection("variables")
@@ -376,7 +273,7 @@ def test_variable_names_on_a_tpu_equal_those_of_stock(name, tmp_path):
 
 def test_refuses_two_tables_with_the_same_variable_on_a_tpu(tmp_path):
     spelling = spellings.Spelling(in_one_scope, keys=("c0", "c1"))
-    assert harness.refusal(ValueError, on_hardware, spelling, tmp_path) == SHARED
+    assert harness.refusal(ValueError, on_hardware, spelling, tmp_path).startswith(SHARED)
 
 
 @pytest.mark.slow

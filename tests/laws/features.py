@@ -1,8 +1,8 @@
-"""Batches of every form, good or damaged, and the results that plain Python expects.
+"""Features of every form, good or damaged, and the results that plain Python expects.
 
-This module uses nothing of estimator_emb. A batch maps each feature to its components, as fed to a
-session: `values`, `indices` and `shape` if sparse, `values` and `splits` if ragged, `values` if
-dense. The components of weights have names that begin with `w_`.
+This module uses nothing of estimator_emb. A batch of a feature is a dict of its components:
+`values`, `indices` and `shape` if sparse, `values` and `splits` if ragged, `values` if dense. The
+components of weights have names that begin with `w_`.
 """
 
 import dataclasses
@@ -10,82 +10,86 @@ import functools
 
 import harness
 import numpy as np
+import reference
+import tensorflow as tf
 
+v1 = tf.compat.v1
 VOCABULARY = 7
 LIMIT = 3
+"""Rows of the tables and positions of the sequences of `pairs_of` and `step`."""
 WORDS = [f"w{i}" for i in range(VOCABULARY)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Kind:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Feature:
     """The form and settings of a feature."""
 
     key: str
-    form: str  # 'sparse', 'ragged', 'dense' [batch] or 'matrix' [batch, n].
-    dtype: type = np.int64  # The dtype of ids.
+    form: str  # 'one' [batch], 'matrix' [batch, n], 'sparse' or 'ragged'.
+    dtype: type = np.int64  # The dtype of ids; `object` for words.
     known: bool = True  # Whether the graph knows the ranks.
     sequence: bool = False
     weighted: bool = False
     combiner: str = "mean"
+    width: int = 4  # Fewest columns of a matrix.
 
 
-KINDS = [
-    Kind("a_sparse", "sparse"),
-    Kind("b_sparse32", "sparse", np.int32, known=False, combiner="sqrtn"),
-    Kind("c_sequence32", "sparse", np.int32, sequence=True),
-    Kind("d_sequence", "sparse", known=False, sequence=True),
-    Kind("e_dense32", "dense", np.int32),
-    Kind("f_matrix", "matrix", combiner="sum"),
-    Kind("g_padded32", "matrix", np.int32, sequence=True),
-    Kind("h_ragged", "ragged"),
-    Kind("i_ragged_sequence32", "ragged", np.int32, sequence=True),
-    Kind("j_weighted32", "sparse", np.int32, weighted=True),
-    Kind("k_weighted", "sparse", known=False, weighted=True, combiner="sqrtn"),
-    Kind("l_weighted_matrix", "matrix", weighted=True),
-    Kind("m_weighted_ragged32", "ragged", np.int32, weighted=True, combiner="sum"),
-    Kind("n_words", "sparse", object),
-    Kind("o_word_sequence", "sparse", object, sequence=True),
-    Kind("p_word_matrix", "matrix", object),
-]
+def lists(feature, vocabulary, samples, rng):
+    """Draws the ids and the weights of each sample: zeros too, and weights that add up to zero."""
+    counts = np.ones(samples, int) if feature.form == "one" else rng.integers(0, 5, samples)
+    values = (-1.0, 0.0, 0.5, 1.0, 2.0) if feature.weighted else (1.0,)
+    ids = [rng.integers(0, vocabulary, count).tolist() for count in counts]
+    return ids, [rng.choice(values, count).tolist() for count in counts]
 
 
-def whole(kind, batch, rng):
-    """Returns a good feature of `batch` samples."""
-    rows = harness.random_ids(rng, VOCABULARY, batch, 4)
-    weights = [list(rng.integers(-3, 4, len(row)) / 2) for row in rows]
-    if kind.form == "dense":
-        return {"values": rng.integers(0, VOCABULARY, batch).astype(kind.dtype)}
-    if kind.form == "matrix":
-        value = {"values": _typed(harness.matrix(rows, 4), kind)}
-        gains = harness.matrix(weights, 4, np.float32, fill=1)
-        return {**value, "w_values": gains} if kind.weighted else value
-    sparse, gains = harness.sparse(rows), harness.sparse(weights, np.float32).values
-    ids = _typed(sparse.values, kind)
-    if kind.form == "ragged":
-        splits = np.cumsum([0] + [len(row) for row in rows]).astype(np.int64)
-        value = {"values": ids, "splits": splits}
-        return {**value, "w_values": gains, "w_splits": splits} if kind.weighted else value
-    value = {"values": ids, "indices": sparse.indices, "shape": sparse.dense_shape}
-    if kind.weighted:
-        value |= {f"w_{part}": value[part] for part in ("indices", "shape")} | {"w_values": gains}
-    return value
+def batch_of(feature, ids, weights):
+    """Returns the components of a good batch."""
+    if feature.form == "one":
+        return {"values": _typed(np.concatenate(ids), feature)}
+    if feature.form == "matrix":
+        width = max(feature.width, *map(len, ids))
+        parts = {"values": _typed(harness.matrix(ids, width), feature)}
+        gains = {"w_values": harness.matrix(weights, width, np.float32, fill=1)}
+        return parts | (gains if feature.weighted else {})
+    sparse, gains = harness.sparse(ids), harness.sparse(weights, np.float32).values
+    if feature.form == "ragged":
+        places = {"splits": np.cumsum([0, *map(len, ids)]).astype(np.int64)}
+    else:
+        places = {"indices": sparse.indices, "shape": sparse.dense_shape}
+    parts = {"values": _typed(sparse.values, feature), **places}
+    if feature.weighted:
+        parts |= {"w_values": gains, **{f"w_{part}": value for part, value in places.items()}}
+    return parts
 
 
-def _typed(ids, kind):
-    if kind.dtype is object:
+def value_of(parts, which=""):
+    """Returns components as input_fn gives them: as an array, or as a sparse or ragged value.
+
+    `which` is "w_" for the weights.
+    """
+    values = parts[f"{which}values"]
+    if f"{which}splits" in parts:
+        return v1.ragged.RaggedTensorValue(values, parts[f"{which}splits"])
+    if f"{which}indices" in parts:
+        return v1.SparseTensorValue(parts[f"{which}indices"], values, parts[f"{which}shape"])
+    return values
+
+
+def _typed(ids, feature):
+    if feature.dtype is object:
         words = [WORDS[i] if i >= 0 else "" for i in ids.ravel()]
         return np.array(words, object).reshape(ids.shape)
-    return ids.astype(kind.dtype)
+    return ids.astype(feature.dtype)
 
 
-HAPPENINGS = []
-"""Changes to a feature: functions of its kind, its components and a generator.
+DAMAGES = []
+"""Changes to a batch: functions of a feature, its components and a generator.
 
-They return the new components. Some leave a feature good, and some do nothing to some kinds.
+They return the new components. Some leave a batch good, and some do nothing to some features.
 """
 
 
-def happens(*forms, unknown=False, words=None, weighted=False):
+def damage(*forms, unknown=False, words=None, weighted=False):
     """Registers a function that changes a feature's components, for some `forms` or for all.
 
     It can be limited to features of `unknown` rank, to `words` or to numbers, or to `weighted`
@@ -94,18 +98,18 @@ def happens(*forms, unknown=False, words=None, weighted=False):
 
     def add(change):
         @functools.wraps(change)
-        def happening(kind, value, rng):
+        def damaged(feature, value, rng):
             if (
-                (forms and kind.form not in forms)
-                or (unknown and kind.known)
-                or (words is not None and words != (kind.dtype is object))
-                or (weighted and not kind.weighted)
+                (forms and feature.form not in forms)
+                or (unknown and feature.known)
+                or (words is not None and words != (feature.dtype is object))
+                or (weighted and not feature.weighted)
             ):
                 return value
-            return {**value, **change(kind, value, rng)}
+            return {**value, **change(feature, value, rng)}
 
-        HAPPENINGS.append(happening)
-        return change
+        DAMAGES.append(damaged)
+        return damaged
 
     return add
 
@@ -118,150 +122,143 @@ def one_other(values, others, rng):
     return values
 
 
-@happens("sparse")
-def shuffled(kind, value, rng):
+@damage("sparse")
+def shuffled(feature, value, rng):
     order = rng.permutation(len(value["values"]))
-    moved = ["values", "indices", *(["w_values", "w_indices"] if kind.weighted else [])]
+    moved = ["values", "indices", *(["w_values", "w_indices"] if feature.weighted else [])]
     return {part: value[part][order] for part in moved}
 
 
-@happens("sparse")
-def repeated(kind, value, rng):
+@damage("sparse")
+def repeated(feature, value, rng):
     """Puts two ids at an index."""
     again = np.append(np.arange(len(value["values"])), rng.integers(len(value["values"])))
     return {part: one[again] for part, one in value.items() if not part.endswith("shape")}
 
 
-@happens("sparse")
-def wider(kind, value, rng):
+@damage("sparse")
+def wider(feature, value, rng):
     return {"shape": np.array([value["shape"][0], rng.choice([5, 100, 2**31, 2**62])])}
 
 
-@happens(words=False)
-def other_id(kind, value, rng):
-    largest = np.iinfo(kind.dtype).max
+@damage(words=False)
+def other_id(feature, value, rng):
+    largest = np.iinfo(feature.dtype).max
     bad = [VOCABULARY, VOCABULARY + 1, -1, -2, 1000, largest, -largest - 1, largest - 1]
     return {"values": one_other(value["values"], bad, rng)}
 
 
-@happens(words=True)
-def other_word(kind, value, rng):
+@damage(words=True)
+def other_word(feature, value, rng):
     return {"values": one_other(value["values"], ["", "unknown", "\x00", "w77"], rng)}
 
 
-@happens("sparse", "ragged")
-def more_values(kind, value, rng):
-    extra = _typed(rng.integers(0, VOCABULARY, rng.integers(1, 3)), kind)
-    return {"values": np.append(value["values"], extra)}
+@damage("sparse", "ragged")
+def other_number_of_values(feature, value, rng):
+    extra = _typed(rng.integers(0, VOCABULARY, 2), feature)
+    kept = rng.integers(0, len(value["values"]) + 3)
+    return {"values": np.append(value["values"], extra)[:kept]}
 
 
-@happens("sparse", "ragged")
-def fewer_values(kind, value, rng):
-    return {"values": value["values"][: rng.integers(0, len(value["values"]) + 1)]}
-
-
-@happens("sparse")
-def other_indices(kind, value, rng):
+@damage("sparse")
+def other_indices(feature, value, rng):
     numbers = [-1, 0, 1, 3, 4, 100, 2**31, 2**61, 2**63 - 1, -(2**63)]
     indices = one_other(value["indices"], numbers, rng)
-    moved = ["indices", *(["w_indices"] if kind.weighted and rng.integers(2) else [])]
+    moved = ["indices", *(["w_indices"] if feature.weighted and rng.integers(2) else [])]
     return dict.fromkeys(moved, indices)
 
 
-@happens("sparse", unknown=True)
-def other_rank_of_indices(kind, value, rng):
-    n = len(value["values"])
-    shapes = [[n], [n, 1], [n, 3], [n, 2, 1], [2, n], []]
-    return {"indices": np.zeros(shapes[rng.integers(len(shapes))], np.int64)}
-
-
-@happens("sparse")
-def other_shape(kind, value, rng):
+@damage("sparse")
+def other_shape(feature, value, rng):
     shape = value["shape"].copy()
     numbers = [0, -1, -5, 1, 2, 9, 2**31, 2**40, 2**61, 2**62, 2**63 - 1, -(2**63)]
     shape[0 if rng.random() < 0.7 else 1] = rng.choice(np.array(numbers, np.int64))
     return {"shape": shape}
 
 
-@happens("sparse", unknown=True)
-def other_rank_of_shape(kind, value, rng):
+@damage("sparse", unknown=True)
+def other_rank(feature, value, rng):
+    n = len(value["values"])
+    shapes = [[n], [n, 1], [n, 3], [n, 2, 1], [2, n], []]
+    if rng.integers(2):
+        return {"indices": np.zeros(shapes[rng.integers(len(shapes))], np.int64)}
     shapes = [[], [4], [4, 3, 1], [0, 0, 0]]
     return {"shape": np.array(shapes[rng.integers(len(shapes))], np.int64)}
 
 
-@happens("ragged")
-def other_splits(kind, value, rng):
+@damage("ragged")
+def other_splits(feature, value, rng):
     numbers = [-1, 0, 1, 2, 100, 2**31, 2**62, -(2**63)]
     splits = one_other(value["splits"], numbers, rng)
-    moved = ["splits", *(["w_splits"] if kind.weighted and rng.integers(2) else [])]
+    moved = ["splits", *(["w_splits"] if feature.weighted and rng.integers(2) else [])]
     return dict.fromkeys(moved, splits)
 
 
-@happens("ragged")
-def no_splits(kind, value, rng):
+@damage("ragged")
+def no_splits(feature, value, rng):
     return {"splits": np.zeros([0], np.int64)}
 
 
-@happens()
-def other_batch(kind, value, rng):
-    if kind.form in ("dense", "matrix"):
+@damage()
+def other_batch(feature, value, rng):
+    if feature.form in ("one", "matrix"):
         fewer = rng.integers(len(value["values"]) + 1)
         return {part: one[:fewer] for part, one in value.items()}
-    if kind.form == "sparse":
+    if feature.form == "sparse":
         return {"shape": value["shape"] + [rng.integers(0, 3), 0]}
     return {"splits": np.append(value["splits"], value["splits"][-1:])}
 
 
-@happens("matrix", "sparse")
-def nothing(kind, value, rng):
+@damage("matrix", "sparse")
+def nothing(feature, value, rng):
     """Removes all ids. The feature stays good."""
-    if kind.form == "matrix":
-        return {"values": np.full_like(value["values"], "" if kind.dtype is object else -1)}
+    if feature.form == "matrix":
+        return {"values": np.full_like(value["values"], "" if feature.dtype is object else -1)}
     return {part: one[:0] for part, one in value.items() if not part.endswith("shape")}
 
 
-@happens(weighted=True)
-def other_weight(kind, value, rng):
+@damage(weighted=True)
+def other_weight(feature, value, rng):
     # Not too large: otherwise a row would swallow other values in float32 from then on.
     return {"w_values": one_other(value["w_values"], [np.nan, np.inf, -np.inf, 0, -1, 8], rng)}
 
 
-@happens(weighted=True)
-def other_number_of_weights(kind, value, rng):
+@damage(weighted=True)
+def other_number_of_weights(feature, value, rng):
     weights = value["w_values"]
-    if kind.form == "matrix":
+    if feature.form == "matrix":
         shapes = [[weights.size, 1], [1, weights.size], [len(weights), weights.shape[1] + 1]]
         return {"w_values": np.ones(shapes[rng.integers(len(shapes))], np.float32)}
     if rng.integers(2):
         return {"w_values": np.append(weights, np.float32(1))}
     kept = rng.integers(len(weights) + 1)
-    parts = ["w_values", *(["w_indices"] if kind.form == "sparse" else [])]
+    parts = ["w_values", *(["w_indices"] if feature.form == "sparse" else [])]
     return {part: value[part][:kept] for part in parts}
 
 
-@happens(weighted=True)
-def other_places_of_weights(kind, value, rng):
-    if kind.form == "matrix":
+@damage(weighted=True)
+def other_places_of_weights(feature, value, rng):
+    if feature.form == "matrix":
         return {"w_values": value["w_values"].T.copy()}
-    part = "w_indices" if kind.form == "sparse" else "w_splits"
+    part = "w_indices" if feature.form == "sparse" else "w_splits"
     places = value[part].copy()
     if places.size:
         places.flat[rng.integers(places.size)] += rng.choice([-1, 1, 5])
     return {part: places}
 
 
-def pairs_of(kind, value, batch, drop):
+def pairs_of(feature, value, batch, drop):
     """Returns a feature's (id, weight) or (id, position) pairs by sample, or None if it is bad.
 
     With `drop`, ids outside the vocabulary are skipped.
     """
-    found = _occurrences(kind, value, batch)
+    found = _occurrences(feature, value, batch)
     if found is None:
         return None
     rows = [[] for _ in range(batch)]
     taken = set()
     for sample, position, one, weight in found:
-        if kind.dtype is object:
+        if feature.dtype is object:
             if one not in WORDS:
                 continue  # Unknown and empty words are skipped.
             one = WORDS.index(one)
@@ -269,7 +266,7 @@ def pairs_of(kind, value, batch, drop):
             if drop:
                 continue
             return None
-        if kind.sequence:
+        if feature.sequence:
             if position >= LIMIT:
                 continue
             if (sample, position) in taken:
@@ -283,17 +280,17 @@ def pairs_of(kind, value, batch, drop):
     return rows
 
 
-def _occurrences(kind, value, batch):
+def _occurrences(feature, value, batch):
     ids = value["values"]
-    if kind.form in ("dense", "matrix"):
+    if feature.form in ("one", "matrix"):
         if len(ids) != batch:
             return None
         weights = value.get("w_values", np.ones_like(ids, np.float32))
         if weights.shape != ids.shape:
             return None
-        if kind.form == "dense":
+        if feature.form == "one":
             return [(i, 0, one, 1.0) for i, one in enumerate(ids)]
-        padding = "" if kind.dtype is object else -1
+        padding = "" if feature.dtype is object else -1
         return [
             (i, j, ids[i, j], weights[i, j])
             for i in range(batch)
@@ -303,11 +300,11 @@ def _occurrences(kind, value, batch):
     places = _places(value, "", len(ids))
     if places is None:
         return None
-    samples = int(value["shape"][0]) if kind.form == "sparse" else len(value["splits"]) - 1
+    samples = int(value["shape"][0]) if feature.form == "sparse" else len(value["splits"]) - 1
     if samples != batch:
         return None
     weights = np.ones(len(ids))
-    if kind.weighted:
+    if feature.weighted:
         weights = value["w_values"]
         of_weights = _places(value, "w_", len(weights), inside=False)
         if of_weights is None or of_weights != places:
@@ -334,26 +331,17 @@ def _places(value, which, count, inside=True):
     return places
 
 
-def step(kind, rows, table, gradient):
+def step(feature, rows, table, gradient):
     """Returns each sample's activation and the table after a step of SGD of rate 1, in float64."""
     after = table.astype(np.float64)
-    batch, dimension = len(rows), table.shape[1]
-    shape = [batch, LIMIT, dimension] if kind.sequence else [batch, dimension]
-    activation = np.zeros(shape)
+    shape = [LIMIT, table.shape[1]] if feature.sequence else [table.shape[1]]
+    activation = np.zeros([len(rows), *shape])
     for sample, row in enumerate(rows):
-        if kind.sequence:
-            for one, position in row:
-                activation[sample, position] = table[one]
-                after[one] -= gradient[sample]
-            continue
-        weights = np.array([weight for _, weight in row], np.float64)
-        norm = {
-            "sum": 1.0,
-            "mean": weights.sum(),
-            "sqrtn": np.sqrt(np.square(weights).sum()),
-        }[kind.combiner]
-        for one, weight in row:
-            gain = weight / norm if norm else 0.0
-            activation[sample] += gain * table[one]
+        gains = np.ones(len(row))
+        if not feature.sequence:
+            gains = reference.gains([weight for _, weight in row], feature.combiner)
+        for (one, position), gain in zip(row, gains, strict=True):
+            place = (sample, position) if feature.sequence else sample
+            activation[place] += gain * table[one]
             after[one] -= gain * gradient[sample]
     return activation, after

@@ -1,0 +1,87 @@
+"""Trains drawn trainings on an emulated TPU, with tables on jax devices, and on servers."""
+
+import dataclasses
+
+import harness
+import numpy as np
+import servers
+import trainings
+
+import estimator_emb as ee
+
+STEPS = 20
+
+
+def training(seed, cores):
+    """Draws a training, and truncates its batches to a multiple of `cores`."""
+    made = trainings.training(seed, native=False, cores=cores, wrong=0.0)
+    return inexact(seed, made, trainings.SAMPLES // cores * cores)
+
+
+def inexact(seed, made, samples):
+    """Returns the training with batches of `samples`, for trainings of many steps.
+
+    Its gradients are no binary fractions: within 20 steps, those would hit discontinuities of a
+    rule.
+    """
+    rng = np.random.default_rng(seed)
+
+    def gradients(of_steps):
+        return [(one * rng.uniform(0.9, 1.1, one.shape)).astype(np.float32) for one in of_steps]
+
+    made = dataclasses.replace(made.with_features(gradients=gradients), pipelined=False)
+    return made.of_samples(slice(samples))
+
+
+def variables(device, training, folder):
+    """Returns the variables of a training's last checkpoint. Its batches are repeated."""
+    spec, batches = training.spec(), training.batches()
+    estimator = harness.estimator(
+        harness.gradient_model_fn([feature.key for feature in training.features]),
+        spec,
+        folder / device,
+        len(training.features[0].ids[0]),
+        device,
+        training.cores,
+        {**harness.SILENT, "save_checkpoints_steps": STEPS},
+        {"iterations_per_loop": 4},
+    )
+    estimator.train(lambda params: harness.dataset(batches).repeat(), max_steps=STEPS)
+    return harness.saved(folder / device, STEPS)
+
+
+def check(seed, cores, folder):
+    """Raises AssertionError if a variable differs after all steps."""
+    same(*(variables(device, training(seed, cores), folder) for device in ("host", "pjrt+tables")))
+
+
+def check_servers(seed, native, folder):
+    """Raises AssertionError if two parameter servers train otherwise than one process."""
+    made = trainings.training(seed, native, cores=1, wrong=0.0)
+    made = inexact(seed, made, trainings.SAMPLES)
+    spec = made.spec()._replace(partition_strategy=("div", "mod")[seed % 2])
+    model_fn = harness.gradient_model_fn([feature.key for feature in made.features])
+    input_fn = harness.input_fn_of(made.batches())
+    cluster = servers.Cluster(workers=0, servers=2)
+
+    def estimator(config):
+        return harness.configured(model_fn, spec, config, trainings.SAMPLES, use_tpu=False)
+
+    cluster.train(
+        lambda *task: (
+            estimator(cluster.config(*task, model_dir=str(folder / "servers"))),
+            input_fn,
+        )
+    )
+    estimator(ee.RunConfig(model_dir=str(folder / "process"))).train(input_fn)
+    same(*(harness.saved(folder / name, trainings.STEPS) for name in ("process", "servers")))
+
+
+def same(want, got, owner=""):
+    """Raises AssertionError if arrays of the same names differ by more than rounding."""
+    assert got.keys() == want.keys(), owner
+    for name, values in want.items():
+        assert np.isfinite(values).all(), (owner, name)
+        largest = np.abs(values).max(initial=1.0)
+        message = f"{name} {owner}"
+        np.testing.assert_allclose(got[name], values, 1e-5, 1e-5 * largest, err_msg=message)
