@@ -5,8 +5,10 @@ where the package may be missing. It uses two private parts of jax, for which ja
 `config.use_shardy_partitioner` for a single step, and `distributed.global_state` of several hosts.
 """
 
+import ctypes
 import dataclasses
 import json
+import mmap
 import re
 import threading
 import zlib
@@ -278,17 +280,42 @@ class RowsOfProcess:
         `values` are the rows of each table.
         """
         named = {one.name: rows for one, rows in zip(stack.tables, values, strict=True)}
-        for core in range(stack.cores):
-            yield stack.shard(core, named, stack.fills[number])
+        parts = [stack.shard(core, named, stack.fills[number]) for core in range(stack.cores)]
+        give_back(values)
+        while parts:
+            yield parts.pop(0)
 
     def joined(
         self, stack: Any, shards: Mapping[int, np.ndarray]
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Yields the name and the rows of each table. `shards` maps a device to its part."""
-        into = {one.name: np.empty([one.rows, one.dimension], np.float32) for one in stack.tables}
+        into = {one.name: in_pages(one.rows, one.dimension) for one in stack.tables}
         for device, shard in shards.items():
             stack.unshard(device, shard, into)
         yield from into.items()
+
+
+def in_pages(rows: int, width: int) -> np.ndarray:
+    """Returns float32 zeros in whole pages, which go back to the system when they are freed.
+
+    A variable that is fed the array takes it over without a copy.
+    """
+    pages = mmap.mmap(-1, max(rows * width * 4, 1))
+    return np.frombuffer(pages, np.float32, rows * width).reshape(rows, width)
+
+
+def give_back(values: Iterable[np.ndarray]) -> None:
+    """Returns the pages of arrays to the system. Nothing may read the arrays any more.
+
+    With oneDNN, TensorFlow keeps the memory of freed tensors for its next tensors.
+    """
+    libc = ctypes.CDLL(None)
+    for one in values:
+        first = -one.ctypes.data % mmap.PAGESIZE
+        size = (one.nbytes - first) // mmap.PAGESIZE * mmap.PAGESIZE
+        if size > 0:
+            address = ctypes.c_void_p(one.ctypes.data + first)
+            libc.madvise(address, ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 class DeviceStep:
