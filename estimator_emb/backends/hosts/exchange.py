@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from estimator_emb.backends.xla.devices import give_back, in_pages
+from estimator_emb.backends.xla.host_rows import give_back, in_pages
 
 _TURN_BYTES = 4 << 20
 

@@ -47,9 +47,10 @@ class KernelsOnDevices:
         self.batch = batch
         good, self.checked = bad_input.checked(batch.ids, batch.size)
         self.ids: dict[str, Ids] = {ids.feature.key: ids for ids in good}
-        for source in used:  # Nothing reads these zeros.
+        zeros = functools.cache(lambda *shape: tf.zeros(shape))  # Nothing reads them.
+        for source in used:
             ids = self.ids[source.feature.key]
-            yield tf.zeros(lookup.activation_shape(ids, source.table.config.dimension))
+            yield zeros(*lookup.activation_shape(ids, source.table.config.dimension))
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         return tf.no_op()
@@ -170,7 +171,7 @@ def check_memory(stacks: Sequence[Any], own: Sequence[Any], count: int) -> None:
         there = (device.memory_stats() or {}).get("bytes_limit", needed)
         if there < needed:
             tables = [table for stack in stacks for table in stack.tables]
-            largest = max(tables, key=lambda table: table.size)
+            largest = max(tables, key=lambda one: one.rows * one.dimension * (1 + len(one.initial)))
             raise MemoryError(
                 f"TPUConfig: tables='device' needs {needed / 1e6:,.1f} MB of each of "
                 f"{count} devices for tables and slots, and {device} has "
@@ -227,7 +228,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
                 self._initial.append(variable.initializer)  # A warm start replaces it.
                 self._writes[table.name, number] = value, assign
                 self._tables[variable.op.name] = table.name
-                read = tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+                read = variable.graph.as_graph_element(variable)
                 self._reads[table.name, number] = read
                 with tf.control_dependencies([read]):
                     drop = tf.raw_ops.DestroyResourceOp(resource=variable.handle)
