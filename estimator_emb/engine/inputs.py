@@ -353,7 +353,9 @@ def _read_dense(source: Source) -> Ids:
         weights_shape = tf.shape(_promised(weights, [None] * rank), out_type=tf.int64)
         weights, fit = _fitted(flat, shape, tf.reshape(weights, [-1]), weights_shape)
     if source.one_per_sample:
-        found = flat, None, weights, shape[0], _static_batch(value)
+        is_known = value.shape.is_fully_defined()  # A constant takes fewer ops.
+        batch = tf.constant(value.shape[0], tf.int64) if is_known else shape[0]
+        found = flat, None, weights, batch, _static_batch(value)
         return Ids(source.table, source.feature, *found, fit=fit)
     padding: Any = "" if flat.dtype == tf.string else PADDING_ID
     one_wide = rank == 1 or value.shape[1] == 1

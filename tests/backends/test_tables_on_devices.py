@@ -1,5 +1,7 @@
 """Tables in the memory of PJRT devices: their rates, and when the host has a copy."""
 
+import subprocess
+import sys
 import time
 
 import harness
@@ -330,3 +332,63 @@ def test_a_nan_loss_names_the_op_of_the_model(place, tmp_path):
         trained(tmp_path, place, model_fn=makes_nan, run=NO_SAVES)
     assert "finite numbers: The op 'Log' was made by" in str(caught.value)
     assert "tf.math.log(late)" in str(caught.value)
+
+
+MEASURED = """
+import estimator_emb as ee, numpy as np, tensorflow as tf
+
+v1, rows, peaks = tf.compat.v1, {rows}, {{}}
+
+def measured(name):
+    lines = dict(one.split(":") for one in open("/proc/self/status") if one.startswith("Vm"))
+    peaks.setdefault(name, int(lines["VmHWM"].split()[0]) * 1024)
+    open("/proc/self/clear_refs", "w").write("5")  # The peak begins anew.
+
+class Measures(v1.train.SessionRunHook):
+    steps = 0
+
+    def after_run(self, run_context, run_values):
+        self.steps += 1
+        measured({{1: "start", 4: "training", 6: "save"}}.get(self.steps))
+
+def input_fn(params):
+    ids = np.arange(64, dtype=np.int64)
+    return tf.data.Dataset.from_tensors({{"a": ids, "b": ids}}).repeat()
+
+def model_fn(features, labels, mode, params):
+    loss = tf.reduce_mean((features["a"] + features["b"]) ** 2)
+    optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+
+tables = {{key: ee.TableConfig(rows, 16) for key in "ab"}}
+features, adagrad = {{key: ee.FeatureConfig(key) for key in "ab"}}, ee.AdagradParameters(0.1)
+spec = ee.EmbeddingConfigSpec(
+    feature_to_config_dict=features,
+    table_to_config_dict=tables,
+    optimization_parameters=adagrad,
+)
+devices = ee.TPUConfig(iterations_per_loop=1, num_shards=1, device="pjrt", tables="device")
+run = ee.RunConfig(model_dir={folder!r}, save_checkpoints_steps=5, tpu_config=devices)
+made = ee.TPUEstimator(
+    model_fn, config=run, train_batch_size=64, embedding_config_spec=spec, use_tpu=True
+)
+made.train(input_fn, steps=6, hooks=[Measures()])
+print(*(peaks[one] for one in ("start", "training", "save")))
+"""
+
+
+@pytest.mark.slow
+def test_the_host_frees_the_memory_of_tables(tmp_path):
+    """The tables' bytes: once on the CPU device, and while training begins and saves, once more."""
+
+    def peaks(rows):
+        program = MEASURED.format(rows=rows, folder=str(tmp_path / str(rows)))
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return np.array(done.stdout.split(), float)
+
+    rows = 2_000_000
+    of_tables = 2 * rows * 16 * 4 * 2
+    start, training, save = (peaks(rows) - peaks(1000)) / of_tables
+    assert 1 < start < 2.3 and 1 <= training < 1.2 and 1 < save < 2.3

@@ -13,6 +13,8 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from estimator_emb.backends.xla.host_rows import give_back, in_pages
+
 _TURN_BYTES = 4 << 20
 
 
@@ -49,6 +51,7 @@ class Exchange:
             one.name: self._to_devices(of_table, _starts(one), stack.turn[one.name])
             for one, of_table in zip(stack.tables, values, strict=True)
         }
+        give_back(values)
         for core in self.own:
             of_core = {name: of_cores.pop(core) for name, of_cores in rows.items()}
             yield stack.filled(of_core, stack.fills[number])
@@ -95,7 +98,7 @@ class Exchange:
         """Reverses `_to_devices`. Returns the rows of this host's ids."""
         host = self.own[0] // self._each
         width = next(iter(own.values())).shape[1]
-        rows = np.empty([starts[host + 1] - starts[host], width], np.float32)
+        rows = in_pages(starts[host + 1] - starts[host], width)
         for number, size in self._turns(starts, width):
             sent = self._empty(size, width)
             for device, of_device in zip(self.own, sent, strict=True):

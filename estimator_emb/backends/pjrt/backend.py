@@ -1,5 +1,6 @@
 """Runs a TPU program's model on PJRT devices. They can also train its tables."""
 
+import gc
 import importlib.util
 import logging
 from typing import Any
@@ -66,6 +67,8 @@ class PjrtDevices:
         devices = self._devices if training else self.host.own(self._devices)
         host = self.host if training else ALONE
         keeps_tables = self._keeps_tables and training
+        if keeps_tables:
+            gc.collect()  # The graph of an ended training may still keep its tables on the devices.
         return StepOnDevices(devices, cores, computation, mode, keeps_tables, host)
 
 

@@ -25,6 +25,7 @@ from estimator_emb.backends.pjrt.tables_on_devices import (
     TablesOnDevices,
 )
 from estimator_emb.backends.xla import core_step, draws
+from estimator_emb.backends.xla.host_rows import RowsOfProcess
 from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import control_flow_util, gen_random_ops
 from estimator_emb.compat.internals.patches import Changes
@@ -158,7 +159,7 @@ class StepOnDevices:
     def _take_to_devices(
         self, step: core_step.CoreStep, lowered: bytes, tables: TablesOnDevices | None
     ) -> None:
-        from estimator_emb.backends.xla.devices import DeviceStep, RowsOfProcess
+        from estimator_emb.backends.xla.devices import DeviceStep
 
         of_tables = tables.of_step if tables else None
         host = self._host

@@ -47,9 +47,10 @@ class KernelsOnDevices:
         self.batch = batch
         good, self.checked = bad_input.checked(batch.ids, batch.size)
         self.ids: dict[str, Ids] = {ids.feature.key: ids for ids in good}
-        for source in used:  # Nothing reads these zeros.
+        zeros = functools.cache(lambda *shape: tf.zeros(shape))  # Nothing reads them.
+        for source in used:
             ids = self.ids[source.feature.key]
-            yield tf.zeros(lookup.activation_shape(ids, source.table.config.dimension))
+            yield zeros(*lookup.activation_shape(ids, source.table.config.dimension))
 
     def update(self, gradients: Iterator[tf.Tensor], rates: Sequence[tf.Tensor]) -> tf.Operation:
         return tf.no_op()
@@ -170,7 +171,7 @@ def check_memory(stacks: Sequence[Any], own: Sequence[Any], count: int) -> None:
         there = (device.memory_stats() or {}).get("bytes_limit", needed)
         if there < needed:
             tables = [table for stack in stacks for table in stack.tables]
-            largest = max(tables, key=lambda table: table.size)
+            largest = max(tables, key=lambda one: one.rows * one.dimension * (1 + len(one.initial)))
             raise MemoryError(
                 f"TPUConfig: tables='device' needs {needed / 1e6:,.1f} MB of each of "
                 f"{count} devices for tables and slots, and {device} has "
@@ -205,7 +206,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
     """Loads the devices from the tables' variables, and writes the variables before each save.
 
     The variables hold values only while a session begins and during a save. At other times they are
-    freed, and TensorFlow does not find them.
+    freed, and TensorFlow does not find them. A stack is freed as soon as the devices have it.
     """
 
     def __init__(self, live: LiveTables, step_on_devices: Any, savers: Sequence[Any], host: Alone):
@@ -215,19 +216,23 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         self._host = host
         self._is_loaded = self._is_held = False
         self._initial: list[tf.Operation] = []
-        self._reads: dict[tuple[str, int], tf.Variable] = {}
+        self._tables: dict[str, str] = {}  # By the name of each of their variables.
+        self._reads: dict[tuple[str, int], tf.Tensor] = {}
         self._writes: dict[tuple[str, int], tuple[tf.Tensor, tf.Operation]] = {}
+        self._drops: dict[tuple[str, int], tf.Operation] = {}
         live.fetch = self._fetch
         for table in live.tables:
             for number, variable in enumerate(table.all_variables):
                 value = tf.compat.v1.placeholder(tf.float32, variable.shape)
                 assign = tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
                 self._initial.append(variable.initializer)  # A warm start replaces it.
-                self._reads[table.name, number] = variable
                 self._writes[table.name, number] = value, assign
-        self._drops = [
-            tf.raw_ops.DestroyResourceOp(resource=one.handle) for one in self._reads.values()
-        ]
+                self._tables[variable.op.name] = table.name
+                read = variable.graph.as_graph_element(variable)
+                self._reads[table.name, number] = read
+                with tf.control_dependencies([read]):
+                    drop = tf.raw_ops.DestroyResourceOp(resource=variable.handle)
+                self._drops[table.name, number] = drop
 
     def after_create_session(self, session: tf.compat.v1.Session, coord: Any) -> None:
         self._check_writes(session.graph)
@@ -238,13 +243,20 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         values: list[np.ndarray] = self._session.run([self._reads[one, number] for one in tables])
         return values
 
+    def _take(self, tables: Sequence[str], number: int) -> Sequence[np.ndarray]:
+        """Reads and frees variables. TensorFlow then returns their own memory, without a copy."""
+        of_tables = [(one, number) for one in tables]
+        values: list[np.ndarray] = self._session.run(
+            [[held[one] for one in of_tables] for held in (self._reads, self._drops)]
+        )[0]
+        return values
+
     def before_run(self, run_context: Any) -> None:
         if not self._is_loaded:  # Other hooks have now seen and saved the initial values.
             session = self._session = run_context.session
             self._host.before_load()
-            self._step.load_tables(self._read)
-            self._is_loaded = True
-            self._drop(session)
+            self._step.load_tables(self._take)
+            self._is_loaded, self._is_held = True, False
             around = saver.ChecksBeforeSaving(self._fetch, self._savers, self._drop)
             around.after_create_session(session, None)
 
@@ -257,12 +269,12 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         savers = [*self._savers, *graph.get_collection(keys.SAVERS)]
         restores = [graph.get_operation_by_name(one.saver_def.restore_op_name) for one in savers]
         known |= {*structure.leading_to(restores, {})}
-        of_tables = {one.op.name: table for (table, _), one in self._reads.items()}
         for variable in accesses.variables_of(graph):
+            table = self._tables.get(variable.name)
             other = next((op for op in variable.writes if op not in known), None)
-            if variable.name in of_tables and other is not None:
+            if table is not None and other is not None:
                 raise ValueError(
-                    f"TPUConfig: tables='device' trains table {of_tables[variable.name]!r} in the "
+                    f"TPUConfig: tables='device' trains table {table!r} in the "
                     f"memory of the devices, and {other.name!r} writes its variable "
                     f"{variable.name!r} on the host: choose tables='host'."
                     f"\n{frames.made_by(other)}".rstrip()
@@ -287,5 +299,5 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
 
     def _drop(self, session: Any) -> None:
         if self._is_held:
-            session.run(self._drops)
+            session.run([*self._drops.values()])
         self._is_held = False

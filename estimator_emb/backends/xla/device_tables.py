@@ -59,11 +59,6 @@ class DeviceTable:
     all_rows: bool = False
     accumulates: bool = True
 
-    @property
-    def size(self) -> int:
-        """The number of weights and slots."""
-        return self.rows * self.dimension * (1 + len(self.initial))
-
 
 @dataclasses.dataclass(frozen=True)
 class DeviceFeature:

@@ -267,30 +267,6 @@ class JittedStep:
             return self._jit.lower((values, of_tables), given, ids).compile(options)
 
 
-class RowsOfProcess:
-    """Divides tables among devices that all belong to this process."""
-
-    def divided(
-        self, stack: Any, values: Sequence[np.ndarray], number: int
-    ) -> Iterator[np.ndarray]:
-        """Yields the parts of a stack's array `number` for each of this host's devices.
-
-        `values` are the rows of each table.
-        """
-        named = {one.name: rows for one, rows in zip(stack.tables, values, strict=True)}
-        for core in range(stack.cores):
-            yield stack.shard(core, named, stack.fills[number])
-
-    def joined(
-        self, stack: Any, shards: Mapping[int, np.ndarray]
-    ) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields the name and the rows of each table. `shards` maps a device to its part."""
-        into = {one.name: np.empty([one.rows, one.dimension], np.float32) for one in stack.tables}
-        for device, shard in shards.items():
-            stack.unshard(device, shard, into)
-        yield from into.items()
-
-
 class DeviceStep:
     """A step on a device per core, with its variables and optional tables on the devices."""
 

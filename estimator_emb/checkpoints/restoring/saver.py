@@ -245,7 +245,7 @@ class _Builder(BulkSaverBuilder):
 
 
 def _groups(saveables: list[Any]) -> list[list[Any]]:
-    sizes = [sum(_bytes(spec) for spec in saveable.specs) for saveable in saveables]
+    sizes = [_bytes(one) for one in saveables]
     count = max(1, min(os.cpu_count() or 1, MOST_FILES, sum(sizes) // FILE_BYTES))
     groups: list[list[Any]] = [[] for _ in range(count)]
     filled = [0] * count
@@ -256,5 +256,8 @@ def _groups(saveables: list[Any]) -> list[list[Any]]:
     return [group for group in groups if group]
 
 
-def _bytes(spec: Any) -> int:
-    return (spec.tensor.shape.num_elements() or 0) * spec.dtype.size
+def _bytes(saveable: Any) -> int:
+    # A read of `spec.tensor` adds four ops to the graph.
+    one = isinstance(saveable.op, tf.Variable)
+    shaped = [saveable.op] if one else [spec.tensor for spec in saveable.specs]
+    return sum((one.shape.num_elements() or 0) * one.dtype.base_dtype.size for one in shaped)
