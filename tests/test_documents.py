@@ -1,6 +1,7 @@
 """The documentation's code runs, its names exist, and it covers all public names."""
 
 import ast
+import functools
 import importlib.util
 import json
 import pathlib
@@ -292,18 +293,19 @@ def test_optimizer_section_matches_its_module(name):
     assert int(cells[3].split(",")[0]) == len(classes[0].slots)
 
 
+@functools.cache
 def messages():
-    """Yields each string in the package's code, with … for each formatted value."""
+    """Returns the strings in the package's code, with … for each formatted value."""
+    found = []
     for folder in ("estimator_emb", "feature_columns"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.JoinedStr):
-                    yield "".join(
-                        part.value if isinstance(part, ast.Constant) else "…"
-                        for part in node.values
-                    )
+                    parts = (getattr(part, "value", "…") for part in node.values)
+                    found.append("".join(one if isinstance(one, str) else "…" for one in parts))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield node.value
+                    found.append(node.value)
+    return found
 
 
 def test_errors_page_quotes_existing_messages():

@@ -23,7 +23,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         "make_early_stopping_hook make_stop_at_checkpoint_step_hook stop_if_higher_hook "
         "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook".split(),
-        "in tests/compat/test_experimental.py",
+        "in tests/systems/test_experimental.py",
     ),
 }
 """Public names without a case -> the reason."""

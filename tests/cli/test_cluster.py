@@ -137,6 +137,17 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
     assert all(re.fullmatch(r"localhost:\d+", one) for one in addresses)
 
 
+def test_long_undecodable_and_partial_lines_are_shown():
+    lines = screen.Lines("chief | ", collections.deque())
+    long = b"a" * 3_000_000
+    parts = [long, b"\n\xff\xfe\n\n", b"no ", b"end", b""]
+    shown = b"".join(map(lines.feed, parts)).split(b"\n")
+    prefix = b"chief | "
+    assert shown[-4:] == [prefix + b"\xff\xfe", prefix, prefix + b"no end", b""]
+    assert all(line.startswith(prefix) for line in shown[:-4])
+    assert b"".join(line[len(prefix) :] for line in shown[:-4]) == long
+
+
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_repeated_lines_are_counted(size):
     """Lines that differ only in their times are repeated lines. The chunks may have any size."""
@@ -168,32 +179,6 @@ def test_repeated_lines_are_counted(size):
         )
     ]
     assert [*last] == [b"step 2 of 2", b"d", b"(the same line 1,234 times more)"]
-
-
-def test_long_undecodable_and_partial_lines_are_shown(tmp_path):
-    process = start(
-        tmp_path,
-        r"""
-        if job == "chief":
-            out = sys.stdout.buffer
-            out.write(b"a" * 3000000 + b"\n")
-            out.write(b"\xff\xfe\n\n")
-            out.flush()
-            time.sleep(0.1)
-            out.write(b"no ")
-            out.flush()
-            time.sleep(0.1)
-            out.write(b"end")
-        """,
-        workers=1,
-    )
-    output, _ = process.communicate(timeout=processes.HANGS)
-    prefix = b"chief     | "
-    lines = output.split(b"\n")
-    assert lines[3:] == [prefix + b"\xff\xfe", prefix, prefix + b"no end", b""]
-    assert all(line.startswith(prefix) for line in lines[:3])
-    assert b"".join(line[len(prefix) :] for line in lines[:3]) == b"a" * 3000000
-    assert process.returncode == 0
 
 
 ENDS = {

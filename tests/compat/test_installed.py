@@ -66,25 +66,23 @@ def test_refuses_an_old_tensorflow(tmp_path, name, version, line):
     assert error_of_import(tmp_path) == f"{NEEDED} {version} is installed: {line}"
 
 
-@pytest.mark.fast(8)
+@pytest.mark.fast(6)
 @pytest.mark.parametrize(
     "name, version, keras, problem, line",
     [
         ("tensorflow", "2.18.1", None, "is not installed", "pip install 'tf-keras==2.18.*'"),
         ("tensorflow", "2.21.0", "2.20.1", "is 2.20.1", "pip install 'tf-keras==2.21.*'"),
         *(
-            (name, version, keras, problem, f"pip install --no-deps 'tf-keras>=2.21,<{above}'")
-            for name in ("tensorflow", "tensorflow-cpu")
-            for version, above in (("2.22.0rc0", "2.23"), ("2.22.1", "2.23"), ("2.23.0", "2.24"))
-            for keras, problem in (
-                (None, "is not installed"),
-                ("2.20.1", "is 2.20.1"),
-                ("2.24.0", "is 2.24.0"),
+            (
+                *("tensorflow", version, keras, problem),
+                f"pip install --no-deps 'tf-keras>=2.21,<{end}'",
             )
+            for version, end in (("2.22.0rc0", "2.23"), ("2.22.1", "2.23"), ("2.23.0", "2.24"))
+            for keras, problem in ((None, "is not installed"), ("2.24.0", "is 2.24.0"))
         ),
         *(
             (name, "2.16.2", keras, problem, "pip install --no-deps 'tf-keras==2.16.*'")
-            for name in ("tensorflow-cpu", "tensorflow-tpu", "intel-tensorflow")
+            for name in ("tensorflow-cpu", "intel-tensorflow")
             for keras, problem in ((None, "is not installed"), ("2.18.0", "is 2.18.0"))
         ),
     ],
@@ -131,12 +129,6 @@ def test_names_packages_that_do_not_fit_tensorflow(tmp_path, version, requires, 
     "name, version, protobuf, line",
     [
         ("tensorflow", "2.20.0", "7.36.2", "pip install 'protobuf<7' 'tf-keras==2.20.*'"),
-        (
-            "tensorflow-cpu",
-            "2.17.1",
-            "7.0",
-            "pip install --no-deps 'protobuf<7' 'tf-keras==2.17.*'",
-        ),
     ],
 )
 def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, name, version, protobuf, line):
@@ -175,15 +167,9 @@ def test_prepare_warns_of_an_untested_newer_tensorflow(version, monkeypatch, cap
     newer = types.SimpleNamespace(__version__=version)
     monkeypatch.setattr(legacy_keras, "require", lambda: newer)
     compat.prepare("estimator_emb.legacy.tpu_embedding")
-    assert caplog.record_tuples == [
-        (
-            "estimator_emb",
-            logging.WARNING,
-            f"TensorFlow {version} is newer than any that estimator_emb was tried with, which is "
-            "2.22. All private names that estimator_emb needs are there; compare the results with "
-            "an older TensorFlow.",
-        )
-    ]
+    ((_, level, said),) = caplog.record_tuples
+    assert level == logging.WARNING
+    assert f"TensorFlow {version} is newer than any that estimator_emb was tried with" in said
 
 
 @pytest.mark.parametrize(

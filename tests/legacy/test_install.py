@@ -244,11 +244,8 @@ def test_a_failed_install_changes_nothing(monkeypatch):
     import tensorflow as tf
 
     before = dict(vars(tf)), list(sys.meta_path)
-    monkeypatch.setattr(
-        install_lib.emulated_tpu,
-        "replace_lookups",
-        mock.Mock(side_effect=RuntimeError("for the test")),
-    )
+    fails = mock.Mock(side_effect=RuntimeError("for the test"))
+    monkeypatch.setattr(install_lib.emulated_tpu, "replace_lookups", fails)
     with pytest.raises(RuntimeError, match="for the test"):
         ee.install()
     assert (dict(vars(tf)), list(sys.meta_path)) == before
