@@ -58,8 +58,6 @@ def leaves(value, name=""):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("group", cases.GROUPS)
 def test_programs_give_the_numbers_of_stock(group, tmp_path):
-    if group == "real data" and not cases.DATA.is_dir():
-        pytest.skip(f"no real data in {cases.DATA}")
     processes.stock_python()  # Skips the test without a stock Python.
 
     def results(side):

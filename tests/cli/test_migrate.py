@@ -159,10 +159,8 @@ BAD = {
 def test_writes_no_file_if_one_is_not_python(text, folder, capfdbinary):
     (folder / "bad.py").write_text(text)
     status, out, err = migrate(capfdbinary, "--write", "a.py", "bad.py", "gone.py")
-    first, second = err.splitlines()
     assert (status, out) == (2, "")
-    assert first.startswith(BAD[text]) or second.startswith(BAD[text])
-    assert "gone.py: there is no such file." in (first, second)
+    assert f"\n{BAD[text]}" in f"\n{err}" and "gone.py: there is no such file.\n" in err
     assert (folder / "a.py").read_text() == OLD
     assert (folder / "bad.py").read_text() == text
 
@@ -170,16 +168,14 @@ def test_writes_no_file_if_one_is_not_python(text, folder, capfdbinary):
 def test_refuses_bad_files_and_folders(folder, capfdbinary, monkeypatch):
     (folder / "empty").mkdir()
     (folder / "bad.py").write_bytes(b"x = '\xff'\n")
-    status, out, err = migrate(capfdbinary, "empty", "bad.py", "a.py")
-    assert (status, out) == (2, "")
-    assert err.splitlines()[0] == "empty: there is no Python file in this folder."
-    assert err.splitlines()[1].startswith("bad.py: this is not Python: ")
     os.mkfifo("pipe.py")
-    assert migrate(capfdbinary, "pipe.py") == (2, "", "pipe.py: this is no regular file.\n")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may write everything.
-    status, out, err = migrate(capfdbinary, "--write", "a.py")
+    status, out, err = migrate(capfdbinary, "empty", "bad.py", "a.py", "pipe.py")
     assert (status, out) == (2, "")
-    assert err == "a.py: this file, or its folder, may not be written.\n"
+    assert "empty: there is no Python file in this folder.\n" in err
+    assert "bad.py: this is not Python: " in err and "pipe.py: this is no regular file.\n" in err
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may write everything.
+    refused = (2, "", "a.py: this file, or its folder, may not be written.\n")
+    assert migrate(capfdbinary, "--write", "a.py") == refused
     assert migrate(capfdbinary, "a.py")[0] == 0
     for arguments in ([], ["--explain", "slim", "a.py"], ["--explain", "slim", "--write"]):
         with pytest.raises(SystemExit):
@@ -361,22 +357,6 @@ def test_migrated_public_programs_train_as_before(tmp_path, capfdbinary):
         expected, actual = (read(f"{tmp_path}/{when}/out/{name}") for when in ("before", "after"))
         assert len(expected) > 2
         np.testing.assert_equal(actual, expected)
-
-
-def test_names_of_files_are_escaped(folder, capfdbinary):
-    """A file name cannot send commands to the terminal."""
-    for name, text in [("\x1b[2Jold.py", OLD), ("\x1b[2Jnew.py", NEW), ("\n\x9b.py", "x = (")]:
-        (folder / name).write_text(text)
-    printed = [
-        migrate(capfdbinary, *given)
-        for given in [("\x1b[2Jold.py",), ("\x1b[2Jnew.py",), (".",), ("\x1b[2Jnone",)]
-    ]
-    (folder / "\n\x9b.py").unlink()
-    printed.append(migrate(capfdbinary, "--write", "."))
-    assert [status for status, *_ in printed] == [0, 2, 2, 2, 0]
-    assert not re.search(r"[\x1b\x9b]", "".join(out + err for _, out, err in printed))
-    assert r"--- \x1b[2Jold.py" in printed[0][1]
-    assert r"./\n\x9b.py:1: this is not Python 3" in printed[2][2]
 
 
 @pytest.mark.fast(2)

@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.contrib import layers, learn, model_pruning, rnn, seq2seq, slim, timeseries
+from tensorflow.contrib import layers, learn, rnn, seq2seq, slim
 from tensorflow.contrib.learn.python.learn import learn_runner
 from tensorflow.python.layers.core import Dense
 
@@ -67,28 +67,6 @@ def input_fn():
     return {"x": tf.constant(a(12, 3))}, tf.constant(i(12, 1, below=2))
 
 
-def custom(path, writes):
-    def model_fn(features, labels, mode):
-        net = layers.fully_connected(features["x"], 5, normalizer_fn=layers.batch_norm)
-        net = layers.stack(
-            net, layers.fully_connected, [4, 3], weights_regularizer=layers.l2_regularizer(0.01)
-        )
-        logits = layers.fully_connected(net, 2, activation_fn=None)
-        loss = tf.losses.sparse_softmax_cross_entropy(labels[:, 0], logits)
-        loss += tf.losses.get_regularization_loss()
-        train_op = layers.optimize_loss(
-            loss, tf.train.get_global_step(), 0.1, "SGD", clip_gradients=1.0,
-            summaries=["gradient_norm"],
-        )  # fmt: skip
-        metrics = {"a": tf.contrib.metrics.streaming_accuracy(tf.argmax(logits, 1), labels[:, 0])}
-        return tf.estimator.EstimatorSpec(mode, {"y": logits}, loss, train_op, metrics)
-
-    hook = Checkpoint(path, writes)
-    estimator = tf.estimator.Estimator(model_fn)
-    estimator.train(input_fn, hooks=[hook], steps=STEPS)
-    return hook.losses, float(estimator.evaluate(input_fn, steps=1)["a"])
-
-
 def translator(path, writes):
     embeddings = tf.get_variable("embeddings", [9, 4])
     source, target = i(3, 5, below=9), i(3, 6, below=9)
@@ -125,24 +103,6 @@ def translator(path, writes):
     return in_session(path, writes, loss, train_op, [beams, greedy])
 
 
-def pruned(path, writes):
-    step = tf.train.get_or_create_global_step()
-    net = model_pruning.masked_fully_connected(tf.constant(a(12, 3)), 6)
-    logits = model_pruning.masked_fully_connected(net, 2, activation_fn=None)
-    loss = tf.losses.sparse_softmax_cross_entropy(i(12, below=2), logits)
-    hparams = model_pruning.get_pruning_hparams().parse(
-        "begin_pruning_step=0,end_pruning_step=8,pruning_frequency=2,target_sparsity=0.5,"
-        "sparsity_function_begin_step=0,sparsity_function_end_step=8"
-    )
-    pruning = model_pruning.Pruning(hparams, global_step=step)
-    train_op = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
-    with tf.control_dependencies([train_op]):
-        update = pruning.conditional_mask_update_op()
-    with tf.control_dependencies([update]):  # The update reads the step before.
-        update = step.assign_add(1).op
-    return in_session(path, writes, loss, update, model_pruning.get_weight_sparsity())
-
-
 def network(path, writes):
     def arg_scope():
         with slim.arg_scope(
@@ -162,25 +122,6 @@ def network(path, writes):
     optimizer = tf.contrib.opt.MovingAverageOptimizer(tf.train.MomentumOptimizer(0.05, 0.9))
     train_op = slim.learning.create_train_op(total, optimizer, tf.train.get_or_create_global_step())
     return in_session(path, writes, loss, train_op, [tf.argmax(logits, 1)])
-
-
-def forecast(path, writes):
-    data = {
-        timeseries.TrainEvalFeatures.TIMES: np.arange(8),
-        timeseries.TrainEvalFeatures.VALUES: np.sin(np.arange(8.0)),
-    }
-    estimator = timeseries.ARRegressor(
-        periodicities=4, input_window_size=4, output_window_size=4, num_features=1,
-        loss=timeseries.ARModel.SQUARED_LOSS,
-    )  # fmt: skip
-    hook = Checkpoint(path, writes)
-    reader = timeseries.NumpyReader(data)
-    estimator.train(
-        timeseries.RandomWindowInputFn(reader, batch_size=2, window_size=8),
-        hooks=[hook],
-        steps=STEPS,
-    )
-    return hook.losses, []
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
@@ -371,7 +312,7 @@ def transformer(path, writes):
     return hook.losses[:STEPS], float(found[0].evaluate(input_fn, steps=1)["accuracy"])
 
 
-PROGRAMS = [custom, translator, pruned, network, forecast, bert, transformer]
+PROGRAMS = [translator, network, bert, transformer]
 
 
 def main(folder, way, names):
