@@ -72,30 +72,6 @@ def test_prepare_again_changes_nothing():
     assert state() == before
 
 
-def test_embedding_module_has_the_names_that_stock_imports():
-    """Names that _tpu_estimator_embedding.py imports from it."""
-    from tensorflow.python.tpu import tpu_embedding
-
-    assert (tpu_embedding.TRAINING, tpu_embedding.INFERENCE) == (2, 1)
-    slots = {
-        "Adagrad": ("accumulator",),
-        "AdagradMomentum": ("accumulator", "momenta"),
-        "Adam": ("m", "v"),
-        "Ftrl": ("accumulator", "linear"),
-        "Momentum": ("momenta",),
-        "RMSProp": ("ms", "mom"),
-        "ProximalAdagrad": ("accumulator",),
-        "ProximalYogi": ("v", "m"),
-        "FrequencyEstimator": ("last_hit_step",),
-    }
-    for optimizer, fields in slots.items():
-        assert getattr(tpu_embedding, f"{optimizer}SlotVariableNames")._fields == fields
-        assert issubclass(
-            getattr(tpu_embedding, f"{optimizer}Parameters"),
-            tpu_embedding._OptimizationParameters,
-        )
-
-
 def test_symbols_of_tensorflow_estimator_carry_their_names():
     from tensorflow_estimator.python.estimator.tpu import tpu_config
 
