@@ -98,6 +98,13 @@ def test_distances_beyond_the_tolerance_are_counted(a, b, past, nan):
         assert found.absolute > 0 or not past
 
 
+def test_distances_are_absolute_and_relative():
+    found = distances.between([1.0, 4.0, 0.0], [1.5, 4.0, 1e-6], TOLERANCE)
+    assert (found.absolute, found.relative) == (0.5, 0.5 / 1.5)
+    found = distances.between(np.array([3]), np.array([5]), TOLERANCE)
+    assert (found.absolute, found.relative) == (2.0, 0.4)
+
+
 def test_small_variables_are_compared_by_their_own_size():
     moments, other = np.float32([1e-9, 1e-6, 0]), np.float32([1e-9, 1.1e-6, 0])
     of = distances.pieces_distance

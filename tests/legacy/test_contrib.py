@@ -208,7 +208,7 @@ GONE = [
 
 
 @pytest.mark.parametrize("path", GONE)
-def test_a_removed_name_gets_advice(path, tf_contrib, monkeypatch, same_message):
+def test_a_removed_name_gets_advice(path, fresh, tf_contrib, monkeypatch, same_message):
     monkeypatch.setattr(contrib, "_installed", lambda package: False)
     with pytest.raises(AttributeError) as raised:
         operator.attrgetter(path)(tf_contrib)
@@ -216,17 +216,16 @@ def test_a_removed_name_gets_advice(path, tf_contrib, monkeypatch, same_message)
     assert message.startswith(f"tf.contrib.{path} left TensorFlow with version 2.")
     same_message(message)
     parent, _, leaf = f"tensorflow.contrib.{path}".rpartition(".")
-    with forgotten(f"{parent}.{leaf}"):
-        names = {}
-        exec(f"from {parent} import {leaf} as gone", names)  # No error until it is used.
-        for use in (
-            lambda gone: gone(1, name="x"),
-            lambda gone: type("Derived", types.resolve_bases((gone,)), {}),
-        ):
-            with pytest.raises(AttributeError, match=re.escape(message)):
-                use(names["gone"])
-        with pytest.raises(AttributeError, match=re.escape(f"tf.contrib.{path}.nonsense ")):
-            names["gone"].nonsense  # noqa: B018
+    names = {}
+    exec(f"from {parent} import {leaf} as gone", names)  # No error until it is used.
+    for use in (
+        lambda gone: gone(1, name="x"),
+        lambda gone: type("Derived", types.resolve_bases((gone,)), {}),
+    ):
+        with pytest.raises(AttributeError, match=re.escape(message)):
+            use(names["gone"])
+    with pytest.raises(AttributeError, match=re.escape(f"tf.contrib.{path}.nonsense ")):
+        names["gone"].nonsense  # noqa: B018
 
 
 def test_an_unknown_module_of_contrib_is_refused(tf_contrib):
@@ -236,15 +235,6 @@ def test_an_unknown_module_of_contrib_is_refused(tf_contrib):
         from tensorflow.contrib import nonsense  # noqa: F401
     with pytest.raises(ImportError, match=r"^tensorflow.examples.*left TensorFlow.*pip download"):
         from tensorflow.examples.tutorials.mnist import input_data  # noqa: F401
-
-
-@contextlib.contextmanager
-def forgotten(name):
-    """Undoes the import of a stand-in."""
-    yield
-    parent, _, leaf = name.rpartition(".")
-    if sys.modules.pop(name, None) is not None:
-        delattr(sys.modules[parent], leaf)
 
 
 FORMS = [
@@ -352,23 +342,8 @@ def test_every_contrib_module_imports_or_gets_advice(fresh):
 GOLDENS = json.loads((DATA / "contrib_goldens.json").read_text())
 
 
-def same(actual, expected, where=""):
-    if isinstance(expected, dict):
-        assert sorted(actual) == sorted(expected), where
-        for key, value in expected.items():
-            same(actual[key], value, f"{where} {key}")
-    elif isinstance(expected, list):
-        assert len(actual) == len(expected), where
-        for one, other in zip(actual, expected, strict=True):
-            same(one, other, where)
-    elif isinstance(expected, float):
-        np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-7, err_msg=where)
-    else:
-        assert actual == expected, where
-
-
 def test_hparams_equal_tensorflow_1_15(tf_contrib):
-    same(contrib_cases.hparams(tf_contrib.training, GOLDENS["hparams"]), GOLDENS["hparams"])
+    assert contrib_cases.hparams(tf_contrib.training, GOLDENS["hparams"]) == GOLDENS["hparams"]
     with pytest.raises(NotImplementedError, match="^HParams: hparam_def is not supported"):
         tf_contrib.training.HParams(hparam_def=object())
 

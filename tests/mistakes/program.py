@@ -1,43 +1,14 @@
 """A good program. Mistakes can replace each part of it."""
 
-import builtins
 import types
 
-import pytest
 import tensorflow as tf
-import text_tables
 
 import estimator_emb as ee
 import feature_columns as fc
 
 v1 = tf.compat.v1
-MISTAKES, ELSEWHERE = [], []
 MISSING = object()
-
-
-def add(text, file, names):
-    """Adds the mistakes of a text to the list.
-
-    A line [action error device] says what the program does (see `Program.run`) and which exception
-    it must raise. The device 'cpu' or 'host' is given if only that way of running is a mistake.
-    The lines below are mistakes: `place = value` (see `changed`), then a phrase of the message,
-    indented. `names` are those that the values use, in addition to the names of this file.
-    """
-    for group in text.split("\n[")[1:]:
-        head, _, entries = group.partition("]\n")
-        action, error, *devices = head.split()
-        error = getattr(builtins, error, None) or getattr(tf.errors, error)
-        for number, (lines, phrase) in enumerate(text_tables.read(entries).items()):
-            assigned = (line.split(" = ", 1) for line in lines.splitlines())
-            change = {
-                place: eval(compile(value, file, "eval"), {**globals(), **names})
-                for place, value in assigned
-            }
-            # In turns, the whole message is compared on 'cpu' or 'host'.
-            first, *others = devices or (("cpu", "host"), ("host", "cpu"))[number % 2]
-            for mistakes, device in ((MISTAKES, first), *((ELSEWHERE, one) for one in others)):
-                case = device, action, change, error, phrase
-                mistakes.append(pytest.param(*case, id=lines.replace("\n", "; ")))
 
 
 def changed(program, change):
