@@ -4,6 +4,7 @@
 """
 
 import importlib.util
+import json
 import re
 import shlex
 
@@ -22,43 +23,8 @@ def run(command, **environment):
     return processes.run_python(FOLDER / program, *arguments, **environment)
 
 
-COMMANDS = {
-    "embedding_step.py --workloads '1 table' --peers 'plain gather' tf-keras --rounds=1 "
-    "--memory_gb=1": ["ours", "plain gather", "tf-keras"],
-    "whole_step.py --batches 64 --starts=1 --rounds=1 --samples=64": [
-        *("ours", "legacy", "no tables"),
-        *(("PJRT, host", "PJRT, device") if HAS_JAX else ("Left out, as jax is not installed:",)),
-    ],
-    "profile_step.py --batch=64 --steps=1": ["lookup", "dense", "backward", "update"],
-    "large_tables.py --gigabytes=0.01 --forms dense": ["dense", "checkpoints", "save", "restore"],
-    "growth.py --sweeps vocabulary cores --vocabulary=100000": [r" +[\d,]+ +1 +(4096|8192)"],
-    "cluster.py --workers=2 --tables=2 --vocabulary=100 --batch=8 --steps=200 --rounds=1 "
-    "--peers ours transport": ["ours", "transport"],
-    "options.py --options 'every row' 'table summaries, each step' 'eight cores, not accumulated' "
-    "--steps=2 --rounds=1 --tables=2 --vocabulary=99 --batch=8": ["every row", "table summaries"],
-    "from_files.py --models wdl --formats tfrecord --batches 64 --rows=256 --rounds=1 --samples=64 "
-    "--stock_python=": [
-        *("ours", "memory", "dense", "parsing", "reading", "hooks"),
-        *("  strings to ids", "  conversion", "  embedding"),
-    ],
-    "startup.py --tables 2 4 --rounds=1": [r"dense +restart", "strings +train", "emulated +eval"],
-    "large_checkpoints.py --gigabytes=0.001 --tasks saved-model convert": [
-        "saved-model",
-        "convert",
-    ],
-}
-"""Command of each benchmark -> the beginnings of lines that it prints."""
-OF_JAX = {
-    "growth.py --sweeps 'vocabulary, tables on a device' 'devices, tables on the host' "
-    "--vocabulary=10000": [r" +[\d,]+ +1 +4096"],
-    "hosts.py --hosts 2 --batch=64 --steps=3": [" +2 "],
-    "devices.py --platform=cpu --check": ["  scatter-add", "  narrow weights", "all right"],
-    "devices.py --platform=cpu --tables=2 --vocabulary=1000 --batch=64 --rounds=1 --ids 1 3": [
-        *(r"jax [\d.]+, 2 x cpu", " +1  plain", " +3  packed", "ids per sample: 1"),
-        "  '(host|device)' is faster",
-    ],
-}
-"""The same, for benchmarks that need jax."""
+TABLE = json.loads((processes.ROOT / "tests" / "data" / "benchmarks.json").read_text())
+"""Command of each benchmark -> the beginnings of lines that it prints. Those of `jax` need jax."""
 
 
 def check(command, lines, **environment):
@@ -70,18 +36,18 @@ def check(command, lines, **environment):
 
 @pytest.mark.slow
 @pytest.mark.sampled(0)
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(".")[0])
+@pytest.mark.parametrize("command", TABLE["tensorflow"], ids=lambda command: command.split(".")[0])
 def test_every_benchmark_runs(command):
-    check(command, COMMANDS[command])
+    check(command, TABLE["tensorflow"][command])
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(0)
 @pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
-@pytest.mark.parametrize("command", OF_JAX, ids=lambda command: command.partition(".")[0])
+@pytest.mark.parametrize("command", TABLE["jax"], ids=lambda command: command.split(".")[0])
 def test_benchmarks_run_on_pjrt_devices(command):
     two = "--xla_force_host_platform_device_count=2"
-    check(command, OF_JAX[command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
+    check(command, TABLE["jax"][command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
 
 
 @pytest.mark.slow

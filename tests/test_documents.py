@@ -79,9 +79,7 @@ def test_every_command_is_run_or_says_why_not():
     found = list(commands())
     assert len(found) > 15
     for page, command in found:
-        assert rule_of(command), (
-            f"Say in tests/data/commands.json how {command!r} of {page} is tested."
-        )
+        assert rule_of(command), f"Say in commands.json how {command!r} of {page} is tested."
     unused = [start for start in COMMANDS if not any(c.startswith(start) for _, c in found)]
     assert unused == []
     for _, command in found:

@@ -51,51 +51,28 @@ def test_refuses_a_missing_tensorflow(tmp_path, remains):
     assert error_of_import(tmp_path) == f"{NEEDED} none is installed: {OURS}"
 
 
+@pytest.mark.fast(9)
 @pytest.mark.parametrize(
-    "name, version, line",
+    "name, version, keras",
     [
-        ("tensorflow", "2.14.0", OURS),
-        ("tensorflow", "2.15.0", OURS),
-        ("tf-nightly", "2.14.0.dev20230601", f"pip uninstall -y tf-nightly && {OURS}"),
-        ("tensorflow-cpu", "2.13.1", "pip install 'tensorflow-cpu>=2.15.1'"),
-        ("tensorflow-tpu", "2.14.0", "pip install 'tensorflow-tpu>=2.15.1'"),
+        *(("tensorflow", "2.14.0", None), ("tensorflow", "2.15.0", None)),
+        *(("tensorflow-cpu", "2.13.1", None), ("tensorflow-tpu", "2.14.0", None)),
+        *(("tf-nightly", "2.14.0.dev20230601", None), ("tensorflow", "2.18.1", None)),
+        *(("tensorflow", "2.21.0", "2.20.1"), ("tensorflow-cpu", "2.16.2", None)),
+        *(("tensorflow", "2.22.0rc0", None), ("tensorflow", "2.22.1", "2.24.0")),
+        *(("tensorflow", "2.23.0", None), ("intel-tensorflow", "2.16.2", "2.18.0")),
     ],
 )
-def test_refuses_an_old_tensorflow(tmp_path, name, version, line):
-    install(tmp_path, name, version, "tensorflow")
-    assert error_of_import(tmp_path) == f"{NEEDED} {version} is installed: {line}"
-
-
-@pytest.mark.fast(6)
-@pytest.mark.parametrize(
-    "name, version, keras, problem, line",
-    [
-        ("tensorflow", "2.18.1", None, "is not installed", "pip install 'tf-keras==2.18.*'"),
-        ("tensorflow", "2.21.0", "2.20.1", "is 2.20.1", "pip install 'tf-keras==2.21.*'"),
-        *(
-            (
-                *("tensorflow", version, keras, problem),
-                f"pip install --no-deps 'tf-keras>=2.21,<{end}'",
-            )
-            for version, end in (("2.22.0rc0", "2.23"), ("2.22.1", "2.23"), ("2.23.0", "2.24"))
-            for keras, problem in ((None, "is not installed"), ("2.24.0", "is 2.24.0"))
-        ),
-        *(
-            (name, "2.16.2", keras, problem, "pip install --no-deps 'tf-keras==2.16.*'")
-            for name in ("tensorflow-cpu", "intel-tensorflow")
-            for keras, problem in ((None, "is not installed"), ("2.18.0", "is 2.18.0"))
-        ),
-    ],
-)
-def test_refuses_a_missing_or_unsuitable_tf_keras(tmp_path, name, version, keras, problem, line):
+def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(
+    tmp_path, name, version, keras, same_message
+):
     install(tmp_path, name, version, "tensorflow")
     install(tmp_path, "protobuf", "6.33.0" if version < "2.21" else "7.36.2", "google")
     if keras:
         install(tmp_path, "tf-keras", keras, "tf_keras")
-    assert error_of_import(tmp_path) == (
-        "estimator_emb needs Keras 2, and the package tf-keras, which brings it to TensorFlow "
-        f"{version}, {problem}: {line}"
-    )
+    error = error_of_import(tmp_path)
+    assert error.startswith("estimator_emb needs ") and f" {version}" in error and "pip " in error
+    same_message(error)
 
 
 @pytest.mark.parametrize(
@@ -125,20 +102,12 @@ def test_names_packages_that_do_not_fit_tensorflow(tmp_path, version, requires, 
     assert error_of_import(tmp_path) == f"TensorFlow {version} does not work here: {said}"
 
 
-@pytest.mark.parametrize(
-    "name, version, protobuf, line",
-    [
-        ("tensorflow", "2.20.0", "7.36.2", "pip install 'protobuf<7' 'tf-keras==2.20.*'"),
-    ],
-)
-def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, name, version, protobuf, line):
-    install(tmp_path, name, version, "tensorflow", ["protobuf>=5.28.0"])
-    install(tmp_path, "protobuf", protobuf, "google")
-    assert error_of_import(tmp_path) == (
-        f"TensorFlow {version} does not work with protobuf {protobuf}. And estimator_emb needs "
-        f"Keras 2, and the package tf-keras, which brings it to TensorFlow {version}, is not "
-        f"installed: {line}"
-    )
+def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, same_message):
+    install(tmp_path, "tensorflow", "2.20.0", "tensorflow", ["protobuf>=5.28.0"])
+    install(tmp_path, "protobuf", "7.36.2", "google")
+    error = error_of_import(tmp_path)
+    assert error.startswith("TensorFlow 2.20.0 does not work with protobuf 7.36.2.")
+    same_message(error)
 
 
 @pytest.mark.parametrize(
