@@ -4,6 +4,7 @@
 """
 
 import importlib.util
+import json
 import re
 import shlex
 
@@ -13,7 +14,6 @@ import pytest
 pytestmark = pytest.mark.any_version
 
 FOLDER = processes.ROOT / "benchmarks"
-NUMBER = r"\s+[\d,.]+"
 HAS_JAX = importlib.util.find_spec("jax") is not None
 
 
@@ -23,73 +23,8 @@ def run(command, **environment):
     return processes.run_python(FOLDER / program, *arguments, **environment)
 
 
-COMMANDS = {
-    "embedding_step.py --workloads '1 table' --peers 'plain gather' tf-keras --rounds=1 "
-    "--memory_gb=1": [f"{peer}{NUMBER * 3}" for peer in ("ours", "plain gather", "tf-keras")],
-    "whole_step.py --batches 64 --starts=1 --rounds=1 --samples=64": [
-        f"{peer}{NUMBER * 6}" for peer in ("ours", "legacy", "no tables")
-    ]
-    + (
-        [f"{peer}{NUMBER * 6}" for peer in ("PJRT, host", "PJRT, device")]
-        if HAS_JAX
-        else ["Left out, as jax is not installed: PJRT, host; PJRT, device$"]
-    ),
-    "profile_step.py --batch=64 --steps=1": [
-        f"{part}{NUMBER} ms{NUMBER}%" for part in ("lookup", "dense", "backward", "update")
-    ],
-    "large_tables.py --gigabytes=0.01 --forms dense": [
-        f"dense +peak{NUMBER} MB, resident{NUMBER} MB",
-        f"checkpoints +peak{NUMBER} MB, resident{NUMBER} MB",
-        f"save{NUMBER} s, write{NUMBER} s, ratio{NUMBER}",
-        f"restore{NUMBER} s, read{NUMBER} s, ratio{NUMBER}",
-    ],
-    "growth.py --sweeps vocabulary cores --vocabulary=100000": [
-        f"{NUMBER} +1 +4096 +1 +0{NUMBER * 7}",
-        f"{NUMBER} +1 +8192 +1 +8{NUMBER * 5}",
-    ],
-    "cluster.py --workers=2 --tables=2 --vocabulary=100 --batch=8 --steps=200 --rounds=1 "
-    "--peers ours transport": [f"{peer}{NUMBER * 6}" for peer in ("ours", "transport")],
-    "options.py --options 'every row' 'table summaries, each step' 'eight cores, not accumulated' "
-    "--steps=2 --rounds=1 --tables=2 --vocabulary=99 --batch=8": [
-        f"{option}{NUMBER * 5}" for option in ("every row", "table summaries, each step")
-    ],
-    "from_files.py --models wdl --formats tfrecord --batches 64 --rows=256 --rounds=1 --samples=64 "
-    "--stock_python=": [
-        f"{peer}{NUMBER * 2}" for peer in ("ours", "memory", "dense", "parsing", "reading", "hooks")
-    ]
-    + [f"  {part}{NUMBER}" for part in ("strings to ids", "conversion", "embedding")],
-    "startup.py --tables 2 4 --rounds=1": [
-        f"{ids} +{call} +{tables}{NUMBER * 3}"
-        for ids in ("dense", "strings", "emulated")
-        for call in ("train", "restart", "evaluate")
-        for tables in (2, 4)
-    ],
-    "large_checkpoints.py --gigabytes=0.001 --tasks saved-model convert": [
-        f"{task}{NUMBER * 4}" for task in ("saved-model", "convert")
-    ],
-}
-"""Command of each benchmark -> the lines that it prints."""
-OF_JAX = {
-    "growth.py --sweeps 'vocabulary, tables on a device' 'devices, tables on the host' "
-    "--vocabulary=10000": [rf"{NUMBER} +1 +4096 +1 +1{NUMBER * 6}\s+-?[\d,.]+"],
-    "hosts.py --hosts 2 --batch=64 --steps=3": [rf" +2{NUMBER * 2}$"],
-    "devices.py --platform=cpu --check": [
-        "  scatter-add            differs by",
-        "tables after 10 steps, packed rows",
-        "  narrow weights         differs by",
-        "all right",
-    ],
-    "devices.py --platform=cpu --tables=2 --vocabulary=1000 --batch=64 --rounds=1 --ids 1 3": [
-        r"jax [\d.]+, 2 x cpu \(cpu\)",
-        *[f" +{ids}  {layout}{NUMBER * 4}$" for ids in (1, 3) for layout in ("plain", "packed")],
-        "ids per sample: 1",
-        "  tables='host'    moves activations to the devices, 0.01 MB in",
-        "                   and gradients back, 0.01 MB in",
-        f"                   and takes{NUMBER} ms of the devices, plain",
-        "  '(host|device)' is faster",
-    ],
-}
-"""The same, for benchmarks that need jax."""
+TABLE = json.loads((processes.ROOT / "tests" / "data" / "benchmarks.json").read_text())
+"""Command of each benchmark -> the beginnings of lines that it prints. Those of `jax` need jax."""
 
 
 def check(command, lines, **environment):
@@ -101,18 +36,18 @@ def check(command, lines, **environment):
 
 @pytest.mark.slow
 @pytest.mark.sampled(0)
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.partition(".")[0])
+@pytest.mark.parametrize("command", TABLE["tensorflow"], ids=lambda command: command.split(".")[0])
 def test_every_benchmark_runs(command):
-    check(command, COMMANDS[command])
+    check(command, TABLE["tensorflow"][command])
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(0)
 @pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
-@pytest.mark.parametrize("command", OF_JAX, ids=lambda command: command.partition(".")[0])
+@pytest.mark.parametrize("command", TABLE["jax"], ids=lambda command: command.split(".")[0])
 def test_benchmarks_run_on_pjrt_devices(command):
     two = "--xla_force_host_platform_device_count=2"
-    check(command, OF_JAX[command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
+    check(command, TABLE["jax"][command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
 
 
 @pytest.mark.slow
@@ -137,58 +72,3 @@ def test_step_files_run_without_tensorflow(tmp_path):
 def test_benchmarks_say_that_jax_is_missing():
     sweep = "devices, tables on them"
     check(f"growth.py --sweeps '{sweep}'", [f"{sweep}: left out, as jax is not installed$"])
-
-
-OPS_OF_A_STEP = """
-    import sys
-
-    import tensorflow as tf
-
-    sys.path.insert(0, sys.argv[1])
-    import peers, workload
-
-    def make_callable(session, fetched, feed_list):
-        def step(index):
-            of_graph = tf.compat.v1.RunOptions(output_partition_graphs=True)
-            metadata = tf.compat.v1.RunMetadata()
-            session.run(fetched, {feed_list[0]: index}, of_graph, metadata)
-            return {node.op for graph in metadata.partition_graphs for node in graph.node}
-
-        return step
-
-    tf.compat.v1.Session.make_callable = make_callable
-    for peer in sys.argv[2:]:
-        tf.compat.v1.reset_default_graph()
-        step, _ = peers.PEERS[peer](workload.Workload(tables=2, vocabulary=9, dimension=8, batch=4))
-        print(*step(0))
-"""
-LOOKUPS = {
-    "ours": "ResourceGatherNd",
-    "plain gather": "ResourceGather",
-    "safe lookup": "SparseSegmentMean",
-    "feature_column": "SparseSegmentMean",
-}
-
-
-@pytest.mark.slow
-def test_a_benchmark_step_keeps_its_lookups():
-    """Graph optimizers would remove a lookup if nothing used its activations."""
-    environment = {"ESTIMATOR_EMB_NATIVE": "0", "CUDA_VISIBLE_DEVICES": ""}
-    done = processes.run(OPS_OF_A_STEP, FOLDER, *LOOKUPS, **environment)
-    for lookup, ops in zip(LOOKUPS.values(), done.stdout.splitlines(), strict=True):
-        assert lookup in ops.split()
-
-
-@pytest.mark.parametrize(
-    "command, message",
-    [
-        ("embedding_step.py --rounds=0", "--rounds: 0"),
-        ("whole_step.py --samples=-1", "--samples: -1"),
-    ],
-)
-def test_wrong_counts_are_refused(command, message):
-    done = run(command)
-    assert done.returncode == 2
-    program = command.partition(" ")[0]
-    error = f"{program}: error: argument {message} is not positive"
-    assert done.stderr.splitlines()[-1] == error

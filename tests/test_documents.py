@@ -1,6 +1,7 @@
 """The documentation's code runs, its names exist, and it covers all public names."""
 
 import ast
+import functools
 import importlib.util
 import json
 import pathlib
@@ -53,61 +54,9 @@ def test_code_is_fenced_and_says_its_language():
     assert languages <= {"", "diff", "python", "sh", "text"}
 
 
-# Start of a command in the pages -> why these tests do not run it, or a dict of replacements for
-# its placeholders if they do.
-COMMANDS = {
-    "python examples/stdlib_lines.py": "test_stdlib_lines.py runs the example.",
-    "python3 -m venv .venv && .venv/bin/pip install -q -e '.[tens": "It starts these tests.",
-    "pip install": "Installs; test_distribution.py does.",
-    "pip download": "Downloads 110 MB; .ci/run does.",
-    "estimator-emb run --tf-v1 --contrib=": "test_originals.py runs programs with the wheel.",
-    "python3 -m venv ~/compiler": "Installs the TPU's compiler, of 1.1 GB.",
-    "~/compiler/bin/pip install": "Installs the TPU's compiler, of 1.1 GB.",
-    "estimator-emb check --compiler_python=": "Needs the TPU's compiler; tests/preflight asks it.",
-    "TPU_NAME=my-tpu python -m pytest": "Needs a TPU.",
-    "python -m pytest -m tpu tests/tpu -k by_pjrt": "Needs a GPU or TPU.",
-    "estimator-emb run --device=pjrt": "test_pjrt.py runs programs of 2018, where jax is.",
-    "XLA_FLAGS=--xla_force_host_platform_device_count=8": "test_pjrt.py does, where jax is.",
-    "python benchmarks/": "test_benchmarks.py starts every benchmark.",
-    "ESTIMATOR_EMB_NATIVE_SANITIZE=1": ".ci/run builds and runs with sanitizers.",
-    "ESTIMATOR_EMB_SAMPLE=": ".ci/run draws samples.",
-    "python3 .ci/build_wheel.py": ".ci/run builds a wheel, and trains where it is installed.",
-    "pre-commit ": "Checks a commit; .ci/run runs ruff and mypy.",
-    "estimator-emb run --steps-limit=20 PROGRAM.py": {
-        "PROGRAM.py --its_flags": "examples/modern_binary.py --model_dir=MODEL"
-    },
-    "estimator-emb run PROGRAM.py": {
-        "PROGRAM.py --its_flags": "examples/legacy_tpu_binary.py --model_dir=MODEL --train_steps=50"
-    },
-    "estimator-emb migrate PROGRAM.py": {"PROGRAM.py": "examples/legacy_tpu_binary.py"},
-    "estimator-emb migrate --explain ": "test_migrate_names.py compares its lines with the page.",
-    "estimator-emb migrate --write PROGRAM.py FOLDER": "test_migrate.py writes files.",
-    "estimator-emb check [--tf-v1] SCRIPT.py": {
-        "[--tf-v1] SCRIPT.py [flags of the script]": (
-            "--compile=no examples/modern_binary.py --model_dir=MODEL"
-        )
-    },
-    "estimator-emb check [--tf-v1] -m MODULE": "test_check.py starts modules.",
-    "estimator-emb check --generations=v2,v3": {
-        "SCRIPT.py [flags of the script]": "examples/modern_binary.py --model_dir=MODEL"
-    },
-    "estimator-emb run --seed=1 --steps-limit=20": "test_compare.py runs the program twice.",
-    "mkdir b": "test_compare.py copies the checkpoint.",
-    "estimator-emb compare a b": "test_compare.py compares the two runs.",
-    "estimator-emb export MODEL_DIR OUT": {
-        "MODEL_DIR": "tests/data/tpu_checkpoints/mod",
-        "OUT": "MODEL",
-    },
-    "estimator-emb convert OLD NEW": {"OLD": "tests/data/tpu_checkpoints/mod", "NEW": "MODEL"},
-    "estimator-emb cluster --device=pjrt": "test_hosts.py starts hosts, where jax is.",
-    "estimator-emb cluster --workers=2 --ps=2 --evaluator examples/": "test_cluster.py runs it.",
-    "estimator-emb run examples/legacy_tpu_binary.py --model_dir=/tmp/clicks --iter": {
-        "/tmp/clicks": "MODEL --train_steps=50"
-    },
-    "saved_model_cli show": "TensorFlow's own command.",
-    "python -m tf2onnx.convert": "Needs tf2onnx and onnx; the page has the versions.",
-    "tensorboard --logdir": "Shows pages; test_summaries.py reads the files that it shows.",
-}
+COMMANDS = json.loads((REPOSITORY / "tests" / "data" / "commands.json").read_text())
+"""Start of a command in the pages -> why no test here runs it, or a dict of replacements for its
+placeholders."""
 
 
 def commands():
@@ -130,7 +79,7 @@ def test_every_command_is_run_or_says_why_not():
     found = list(commands())
     assert len(found) > 15
     for page, command in found:
-        assert rule_of(command), f"Say in COMMANDS how {command!r} of {page} is tested."
+        assert rule_of(command), f"Say in commands.json how {command!r} of {page} is tested."
     unused = [start for start in COMMANDS if not any(c.startswith(start) for _, c in found)]
     assert unused == []
     for _, command in found:
@@ -292,18 +241,19 @@ def test_optimizer_section_matches_its_module(name):
     assert int(cells[3].split(",")[0]) == len(classes[0].slots)
 
 
+@functools.cache
 def messages():
-    """Yields each string in the package's code, with … for each formatted value."""
+    """Returns the strings in the package's code, with … for each formatted value."""
+    found = []
     for folder in ("estimator_emb", "feature_columns"):
         for path in (REPOSITORY / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.JoinedStr):
-                    yield "".join(
-                        part.value if isinstance(part, ast.Constant) else "…"
-                        for part in node.values
-                    )
+                    parts = (getattr(part, "value", "…") for part in node.values)
+                    found.append("".join(one if isinstance(one, str) else "…" for one in parts))
                 elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-                    yield node.value
+                    found.append(node.value)
+    return found
 
 
 def test_errors_page_quotes_existing_messages():

@@ -60,9 +60,27 @@ def trained(tmp_path_factory):
     return of
 
 
+def check_activations_and_params(features, params, device):
+    """Checks the arguments of the first call of model_fn."""
+    assert {key: value.shape.as_list() for key, value in features.items()} == {
+        "item": [4, 3],
+        "words": [4, 3],
+        "history": [4, 2, 3],
+        "history_seq_length_": [4],
+        "age": [4, 1],
+    }
+    assert all(features[key].dtype == tf.float32 for key in ("item", "words", "history"))
+    assert params["batch_size"] == 4
+    assert params["use_tpu"] is (device == "host")
+    assert (params["context"].num_replicas, params["context"].num_hosts) == (1, 1)
+    with pytest.raises(RuntimeError, match="must not be called from model_fn"):
+        params["context"].current_input_fn_deployment()
+
+
 @pytest.mark.parametrize("device", [None, "host"])
 def test_train_evaluate_predict(device, trained):
-    data, (folder, _) = batches(), trained(device)
+    data, (folder, seen) = batches(), trained(device)
+    check_activations_and_params(*seen[0], device)
     estimator = make(folder, device, PARAMETERS)
     variables = harness.saved(folder, 6)
     assert set(variables) == {
@@ -85,24 +103,6 @@ def test_train_evaluate_predict(device, trained):
     np.testing.assert_allclose(metrics["loss"], np.mean(np.square(output - labels)), atol=1e-6)
     np.testing.assert_allclose(metrics["mean_output"], np.mean(output), atol=1e-6)
     assert metrics["global_step"] == 6
-
-
-@pytest.mark.parametrize("device", [None, "host"])
-def test_model_fn_gets_activations_and_params(device, trained):
-    _, [(features, params), *_] = trained(device)
-    assert {key: value.shape.as_list() for key, value in features.items()} == {
-        "item": [4, 3],
-        "words": [4, 3],
-        "history": [4, 2, 3],
-        "history_seq_length_": [4],
-        "age": [4, 1],
-    }
-    assert all(features[key].dtype == tf.float32 for key in ("item", "words", "history"))
-    assert params["batch_size"] == 4
-    assert params["use_tpu"] is (device == "host")
-    assert (params["context"].num_replicas, params["context"].num_hosts) == (1, 1)
-    with pytest.raises(RuntimeError, match="must not be called from model_fn"):
-        params["context"].current_input_fn_deployment()
 
 
 def test_training_equals_numpy_over_several_steps(trained):
@@ -180,17 +180,6 @@ def test_a_resolver_without_a_tpu_says_how_to_emulate(monkeypatch):
         assert str(error.value).count("ESTIMATOR_EMB_DEVICE=emulate") == 1
 
 
-@pytest.mark.slow
-def test_predict_takes_a_smaller_last_batch(trained):
-    data = batches()
-    estimator = make(trained(None)[0], parameters=PARAMETERS)
-    whole = [one["output"] for one in estimator.predict(harness.input_fn_of(data[:2]))]
-    small = batches(1, batch=2, seed=9)
-    parts = list(estimator.predict(harness.input_fn_of(data[:2] + small)))
-    np.testing.assert_allclose([one["output"] for one in parts[:8]], whole, atol=1e-6)
-    assert len(parts) == 10
-
-
 def on_the_tensor_core(initializer=None):
     column = fc.embedding_column(
         fc.categorical_column_with_identity("x", 4),
@@ -224,10 +213,8 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
 def test_a_feature_named_like_a_tensor_core_mask_is_refused():
     _, spec = on_the_tensor_core()
     features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
-    assert harness.refusal(ValueError, tensor_core.padded, spec, features) == (
-        "Mask key x__TENSOR_CORE_MASK for Tensor Core embedding is already in use: column "
-        "x_embedding needs it for a mask. Rename the feature x__TENSOR_CORE_MASK in input_fn."
-    )
+    message = harness.refusal(ValueError, tensor_core.padded, spec, features)
+    assert "Mask key x__TENSOR_CORE_MASK for Tensor Core embedding is already in use" in message
 
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
@@ -248,13 +235,8 @@ def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=1)
     data = harness.input_fn_of([({"x": np.array([1, 4, 0, 2])}, np.ones([4, 1], np.float32))])
     steps = {} if mode == "predict" else {"steps": 1}
-    with pytest.raises(ValueError) as error:
-        harness.run(mode, estimator, data, **steps)
-    assert str(error.value) == (
-        "The saver of model_fn's Scaffold leaves out the embedding variables ['t/part_0:0']: it "
-        "was made before them, or with a list that lacks them. Make it in the scaffold_fn of a "
-        "TPUEstimatorSpec, which runs when all variables exist, and give it all of them."
-    )
+    message = harness.refusal(ValueError, harness.run, mode, estimator, data, **steps)
+    assert "Scaffold leaves out the embedding variables ['t/part_0:0']: it was made" in message
 
 
 def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):

@@ -18,25 +18,10 @@ def parsed(*arguments, before=None, **defaults):
     return holders
 
 
-def test_defaults_of_flags_and_run_config():
+def test_defaults_of_flags_and_run_config(same_message):
     holders = parsed()
-    assert {f.name: getattr(holders, f.name).value for f in dataclasses.fields(holders)} == {
-        "model_dir": None,
-        "use_tpu": True,
-        "device": None,
-        "tpu": None,
-        "tpu_zone": None,
-        "gcp_project": None,
-        "num_shards": None,
-        "train_batch_size": 128,
-        "eval_batch_size": 128,
-        "predict_batch_size": 128,
-        "train_steps": 1000,
-        "eval_steps": None,
-        "iterations_per_loop": "100",
-        "save_checkpoints_steps": None,
-        "keep_checkpoint_max": None,
-    }
+    names = [field.name for field in dataclasses.fields(holders)]
+    same_message("\n".join(f"{name}: {getattr(holders, name).value!r}" for name in names))
     config = holders.run_config()
     default = ee.RunConfig()
     assert config.save_checkpoints_secs == default.save_checkpoints_secs

@@ -293,45 +293,18 @@ def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tm
 # ---- Errors -----------------------------------------------------------------------------------
 
 
-def test_learning_rate_cannot_be_set_in_a_graph(session):
-    optimizer = Adagrad(0.1)
-    for attribute in ("learning_rate", "lr"):
-        assert harness.refusal(RuntimeError, setattr, optimizer, attribute, 0.2) == (
-            "Adagrad: learning_rate cannot be set in a graph, where no one would run the "
-            "assignment. Pass a tf.keras.optimizers.schedules.LearningRateSchedule to the "
-            "constructor, or run learning_rate.assign(...) in the session."
-        )
-
-
-def test_learning_rate_read_once_is_refused(session):
-    for rate in (tf.constant(0.1), lambda: 0.1):
-        assert harness.refusal(TypeError, Adagrad, rate) == (
-            "Adagrad: in a graph learning_rate must be a number or a LearningRateSchedule; "
-            "anything else would be read only once, when variables are initialised; got "
-            f"{rate!r}."
-        )
-
-
-def test_objects_created_outside_the_graph_are_refused():
-    eager, w = Adagrad(0.1), variable_in_graph()
-    scheduled = Adagrad(schedules.ExponentialDecay(0.2, 2, 0.5))
-    gradient = np.array([1.0, 2.0], np.float32)
-    with tf.Graph().as_default():
-        other = Adagrad(0.1)
-        other.build([variable_in_graph()])
-    with tf.Graph().as_default():
-        inside = variable_in_graph(name="inside")
-        for optimizer, variable, name in (
-            (eager, inside, "iteration:0"),
-            (scheduled, inside, "iteration:0"),
-            (other, inside, "iteration:0"),
-            (Adagrad(0.1), w, "w:0"),
-        ):
-            pairs = [(tf.constant(gradient), variable)]
-            assert harness.refusal(ValueError, optimizer.apply_gradients, pairs) == (
-                f"Adagrad: {name!r} was created outside this graph. Create the optimizer and the "
-                "model inside model_fn."
-            )
+def test_what_a_graph_does_not_support_is_refused(session, same_message):
+    assigned = harness.refusal(RuntimeError, setattr, Adagrad(0.1), "learning_rate", 0.2)
+    assert assigned == harness.refusal(RuntimeError, setattr, Adagrad(0.1), "lr", 0.2)
+    assert "learning_rate cannot be set in a graph" in assigned
+    same_message(assigned)
+    read_once = harness.refusal(TypeError, Adagrad, tf.constant(0.1))
+    assert "must be a number or a LearningRateSchedule" in read_once
+    same_message(read_once)
+    assert "a LearningRateSchedule" in harness.refusal(TypeError, Adagrad, lambda: 0.1)
+    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
+        w = variable_in_graph()
+        same_message(harness.refusal(NotImplementedError, Adagrad().build, [w]))
 
 
 def test_ref_variables_are_refused(session):
@@ -339,18 +312,23 @@ def test_ref_variables_are_refused(session):
     w, optimizer = variable_in_graph(), Adagrad()
     optimizer.iterations = ref
     for made, variable in ((Adagrad(), ref), (optimizer, w)):
-        assert harness.refusal(ValueError, made.minimize, loss_of(variable), [variable]) == (
-            "Adagrad needs resource variables; 'ref:0' is a RefVariable. Create it with "
-            "use_resource=True, or call tf.compat.v1.enable_resource_variables() first."
-        )
+        message = harness.refusal(ValueError, made.minimize, loss_of(variable), [variable])
+        assert "Adagrad needs resource variables; 'ref:0' is a RefVariable" in message
 
 
-def test_distribution_strategy_in_a_graph_is_refused(session):
-    with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
-        w = variable_in_graph()
-        assert harness.refusal(NotImplementedError, Adagrad().build, [w]) == (
-            "Adagrad does not support a distribution strategy in a graph; got OneDeviceStrategy."
-        )
+def test_objects_created_outside_the_graph_are_refused():
+    w, gradient = variable_in_graph(), np.array([1.0, 2.0], np.float32)
+    outside = [Adagrad(0.1), Adagrad(schedules.ExponentialDecay(0.2, 2, 0.5))]
+    with tf.Graph().as_default():
+        outside.append(Adagrad(0.1))
+        outside[-1].build([variable_in_graph()])
+    with tf.Graph().as_default():
+        inside = variable_in_graph(name="inside")
+        cases = [(optimizer, inside, "iteration:0") for optimizer in outside]
+        for optimizer, variable, name in [*cases, (Adagrad(0.1), w, "w:0")]:
+            pairs = [(tf.constant(gradient), variable)]
+            message = harness.refusal(ValueError, optimizer.apply_gradients, pairs)
+            assert message.startswith(f"Adagrad: {name!r} was created outside this graph.")
 
 
 def test_unknown_variable_after_the_first_step_is_refused(session):

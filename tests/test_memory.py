@@ -33,9 +33,13 @@ WAYS = {
 
 @pytest.fixture
 def graphs(monkeypatch):
+    """Returns a list that gets each graph. At the end, all graphs and gradients must be gone."""
     tf.keras.backend.clear_session()  # Creates the graph that Keras keeps.
     monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
-    return made_from_here()
+    before, made = registered(), made_from_here()
+    yield made
+    assert len(made) > 0 and living(made) == 0
+    assert registered() <= before  # An earlier test's gradients may be gone by now.
 
 
 def made_from_here():
@@ -98,12 +102,12 @@ def input_fn_of(first_id=0):
     return input_fn
 
 
-def use(one, path):
-    one.train(input_fn_of(), steps=2)
-    one.train(input_fn_of(), steps=1)
-    one.evaluate(input_fn_of(), steps=1)
-    next(one.predict(input_fn_of()))
-    one.export_saved_model(str(path / "export"), harness.receiver_of(x=(tf.int64, [None, 1])))
+def use(one, input_fn, receiver, folder):
+    one.train(input_fn, steps=2)
+    one.train(input_fn, steps=1)
+    one.evaluate(input_fn, steps=1)
+    next(one.predict(input_fn))
+    one.export_saved_model(str(folder / "export"), receiver)
 
 
 @pytest.mark.slow
@@ -112,71 +116,51 @@ def use(one, path):
 def test_graphs_are_freed_after_each_call(way, graphs, tmp_path, request):
     if way == "native kernels":
         request.getfixturevalue("native")
-    before = registered()
-    use(estimator(tmp_path, **WAYS[way]), tmp_path)
+    receiver = harness.receiver_of(x=(tf.int64, [None, 1]))
+    use(estimator(tmp_path, **WAYS[way]), input_fn_of(), receiver, tmp_path)
     assert len(graphs) >= 5
-    assert living(graphs) == 0
-    assert registered() <= before  # An earlier test's gradients may be gone by now.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("canned", ["DNNClassifier", "LinearClassifier"])
-def test_canned_estimators_free_their_graphs(canned, graphs, tmp_path, installed):
+def test_canned_estimators_free_their_graphs(graphs, tmp_path, installed):
     """Stock leaks each graph, because the model has a custom gradient."""
     columns = [tf.feature_column.numeric_column("x")]
-    units = {"hidden_units": [3]} if canned == "DNNClassifier" else {}
-    one = getattr(tf.estimator, canned)(feature_columns=columns, model_dir=str(tmp_path), **units)
+    one = tf.estimator.DNNClassifier([3], columns, model_dir=str(tmp_path))
 
     def input_fn():
         x = np.ones([4, 1], np.float32)
         return tf.data.Dataset.from_tensors(({"x": x}, np.ones([4, 1], np.int64))).repeat(10)
 
-    before = registered()
-    one.train(input_fn, steps=2)
-    one.train(input_fn, steps=1)
-    one.evaluate(input_fn, steps=1)
-    next(one.predict(input_fn))
-    one.export_saved_model(str(tmp_path / "export"), harness.receiver_of(x=(tf.float32, [None, 1])))
-    assert len(graphs) >= 5
-    assert living(graphs) == 0
-    assert registered() <= before
-
-
-@pytest.mark.slow
-def test_failed_trainings_free_their_graphs(graphs, tmp_path, caplog):
-    caplog.set_level(logging.CRITICAL, "tensorflow")  # Log records would keep errors alive.
-    for number in range(6):
-        one = estimator(tmp_path / str(number))
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"is outside \[0, 50\)"):
-            one.train(input_fn_of(first_id=45), steps=2)
-        del one
-    # The last tracebacks keep their graphs alive, also in stock tensorflow-estimator.
-    assert living(graphs) <= len(graphs) // 3
-
-
-@pytest.mark.slow
-def test_a_failed_model_fn_frees_its_graph(graphs, tmp_path):
-    def model_fn(features, labels, mode, params):
-        tf.gradients(doubled(features["x"]), [features["x"]])
-        raise ArithmeticError("the program's own")
-
-    spec = harness.table_spec(50, 4, ee.AdagradParameters(0.1), combiner="mean")
-    before = registered()
-    for number in range(3):
-        one = harness.estimator(model_fn, spec, tmp_path / str(number), batch_size=8)
-        with pytest.raises(ArithmeticError, match="^the program's own$"):
-            one.train(input_fn_of(), steps=2)
-        del one
-    assert living(graphs) <= len(graphs) // 3  # The last run's graphs.
-    assert registered() <= before + 2
+    use(one, input_fn, harness.receiver_of(x=(tf.float32, [None, 1])), tmp_path)
 
 
 @pytest.mark.slow
 def test_check_frees_its_graphs(graphs, tmp_path):
-    one = estimator(tmp_path, cores=8, own=True)
-    preflight.check_program(one, input_fn_of())
-    assert len(graphs) > 0
-    assert living(graphs) == 0
+    preflight.check_program(estimator(tmp_path, cores=8, own=True), input_fn_of())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["a bad id", "model_fn"])
+def test_failed_trainings_free_their_graphs(fault, tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.CRITICAL, "tensorflow")  # Log records would keep errors alive.
+
+    def model_fn(features, labels, mode, params):
+        tf.gradients(doubled(features["x"]), [features["x"]])
+        raise ArithmeticError("the program's own")
+
+    monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
+    made = made_from_here()
+    spec = harness.table_spec(50, 4, ee.AdagradParameters(0.1), combiner="mean")
+    for number in range(6):
+        folder = tmp_path / str(number)
+        one = estimator(folder)
+        if fault == "model_fn":
+            one = harness.estimator(model_fn, spec, folder, batch_size=8)
+        with pytest.raises((tf.errors.InvalidArgumentError, ArithmeticError)):
+            one.train(input_fn_of(first_id=45), steps=2)
+        del one
+    # The last tracebacks keep their graphs alive, also in stock tensorflow-estimator.
+    assert living(made) <= len(made) // 3
 
 
 def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):

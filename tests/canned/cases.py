@@ -5,10 +5,8 @@ does not import estimator_emb: on our side, `run_cases.py` has imported it befor
 """
 
 import contextlib
-import csv
 import functools
 import glob
-import gzip
 import itertools
 import os
 import pathlib
@@ -22,7 +20,6 @@ from tensorflow_estimator.python.estimator.canned import head as v1_heads
 v1 = tf.compat.v1
 fc = tf.feature_column
 keras = tf.keras
-DATA = pathlib.Path(__file__).parents[2].parent / "shared" / "data"
 
 GROUPS = {}
 
@@ -700,27 +697,3 @@ def distributed(make, folder):
 
 for name, make in STRATEGIES.items():
     add("strategies", name, distributed, make)
-
-
-# Real data.
-@case("real data", "census")
-def census(folder):
-    with gzip.open(DATA / "census" / "adult.data.gz", "rt") as file:
-        rows = [row for row in csv.reader(file, skipinitialspace=True) if row][:2000]
-    table = list(zip(*rows, strict=True))
-    numbers = {"age": 0, "education": 4, "gain": 10, "hours": 12}
-    words = {"work": 1, "marital": 5, "occupation": 6, "relationship": 7}
-    features = {key: np.float32(table[place]) for key, place in numbers.items()}
-    features.update({key: np.array(table[place]) for key, place in words.items()})
-    labels = np.array([label == ">50K" for label in table[14]]).astype(np.int64)
-    age = fc.bucketized_column(fc.numeric_column("age"), [25, 35, 45, 55, 65])
-    hashed = [fc.categorical_column_with_hash_bucket(key, 50) for key in words]
-    numeric = [fc.numeric_column(key, normalizer_fn=lambda x: tf.math.log1p(x)) for key in numbers]
-    estimator = v2e.DNNLinearCombinedClassifier(
-        linear_feature_columns=[*hashed, fc.crossed_column([age, "occupation"], 100)],
-        dnn_feature_columns=[*numeric, age, *(fc.embedding_column(one, 4) for one in hashed)],
-        dnn_hidden_units=[16, 8],
-        config=config(folder),
-    )
-    estimator.train(input_fn(labels, features=features), steps=60)
-    return [estimator.evaluate(input_fn(labels, 1, features)), variables(estimator)]

@@ -23,7 +23,7 @@ ELSEWHERE = {
     **dict.fromkeys(
         "make_early_stopping_hook make_stop_at_checkpoint_step_hook stop_if_higher_hook "
         "stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook".split(),
-        "in tests/compat/test_experimental.py",
+        "in tests/systems/test_experimental.py",
     ),
 }
 """Public names without a case -> the reason."""
@@ -58,8 +58,6 @@ def leaves(value, name=""):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("group", cases.GROUPS)
 def test_programs_give_the_numbers_of_stock(group, tmp_path):
-    if group == "real data" and not cases.DATA.is_dir():
-        pytest.skip(f"no real data in {cases.DATA}")
     processes.stock_python()  # Skips the test without a stock Python.
 
     def results(side):

@@ -1,6 +1,7 @@
 """The command `estimator-emb check`, on programs in files."""
 
 import os
+import re
 import sys
 
 import processes
@@ -85,31 +86,18 @@ def run(tmp_path, capsys):
     return of
 
 
-def test_checks_the_first_train_and_stops_the_program(run):
+def test_checks_the_first_train_and_stops_the_program(run, same_message):
     status, out, _ = run()
-    assert status == 0
-    assert out.startswith("The train step of one core, one of 8: ")
-    assert (
-        " ops, 4 samples per core.\n  TPUConfig.num_shards is not set: 8 cores are assumed.\n"
-        "Program, ops and shapes: use_tpu=True raises no error before a session opens, every op "
-        "has a TPU kernel for its types, and every input a static shape.\n"
-    ) in out
-    assert "the program goes on" not in out
+    assert status == 0 and "the program goes on" not in out
+    same_message(re.sub(r"\d[\d,]* ops", "N ops", out))
 
 
 def test_findings_name_the_line_of_the_script(run, tmp_path):
     status, out, _ = run(more=TEXT)
-    assert status == 1
+    assert status == 1 and "Program, ops and shapes: 2 findings.\n" in out
     where = f"  {tmp_path}/program.py:{line_of('{more}', PROGRAM)}: "
-    strings = (
-        "no TPU kernel has this op. Instead: keep strings on the host: turn them into numbers in "
-        "input_fn."
-    )
-    assert (
-        "Program, ops and shapes: 2 findings.\n"
-        f"{where}AsString (op 'AsString', dtype float32): {strings}\n"
-        f"{where}StringToNumber (op 'StringToNumber'): {strings}\n"
-    ) in out
+    for op in ("AsString (op 'AsString', dtype float32)", "StringToNumber (op 'StringToNumber')"):
+        assert f"{where}{op}: no TPU kernel has this op. Instead: keep strings on the host" in out
 
 
 @pytest.mark.parametrize("tables", ["host", "device"])
@@ -194,13 +182,8 @@ def test_suggests_tf_v1_for_names_of_tensorflow_1(run, tmp_path):
     status, _, err = run(do="tf.placeholder(tf.float32)")
     assert status == 2
     assert f'Traceback (most recent call last):\n  File "{tmp_path}/program.py", line ' in err
-    assert err.endswith(
-        "has no attribute 'placeholder'\n"
-        "estimator-emb: tf.placeholder is a name of TensorFlow 1: try --tf-v1 of estimator-emb "
-        "run, or estimator_emb.install(tf_v1=True). In TensorFlow 2 it is "
-        "tf.compat.v1.placeholder.\n"
-        f"estimator-emb check: {tmp_path}/program.py failed before it trained.\n"
-    )
+    assert "\nestimator-emb: tf.placeholder is a name of TensorFlow 1: try --tf-v1" in err
+    assert err.endswith(f"estimator-emb check: {tmp_path}/program.py failed before it trained.\n")
 
 
 PIPELINE = "ee.InputPipelineConfig.BROADCAST"
@@ -250,11 +233,7 @@ def test_a_requested_compiler_must_be_installed(run, monkeypatch):
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax",))
     status, _, err = run(("--compile=yes", f"--compiler_python={sys.executable}"))
     assert status == 2
-    assert err.endswith(
-        f"estimator-emb check: no_such_jax not installed in {sys.executable}: pip install "
-        "'.[preflight]' (in a clone of estimator_emb), or name an interpreter that has them in "
-        "ESTIMATOR_EMB_COMPILER_PYTHON.\n"
-    )
+    assert f"check: no_such_jax not installed in {sys.executable}: pip install " in err
 
 
 @pytest.mark.slow

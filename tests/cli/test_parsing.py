@@ -10,7 +10,6 @@ import shlex
 import processes
 import pytest
 import saved_values
-import text_tables
 
 import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
@@ -58,108 +57,59 @@ def test_names_that_begin_with_a_dash():
     assert (options.checkpoint, options.out) == ("-a", "-b")
 
 
-WRONG = r"""
-run
-    name one program: SCRIPT.py or -m MODULE
-run --map=gs://bucket=/data x.py
-    unrecognized arguments: --map=gs://bucket=/data. Those of the program come after its name
-run --map gs://bucket=/data x.py
-    unrecognized arguments: --map. Those of the program come after its name
-run --shards=12 x.py
-    argument --shards: must be at most 8, which one host has, or a multiple of 8, for several
-    hosts; got 12 cores.
-run --topology=v9-8 x.py
-    argument --topology: must be one of v2-8, v2-32, v2-128, v2-256, v2-512, v3-8, v3-32,
-    v3-128, v3-256, v3-512, v3-1024, v3-2048, v4-8, v4-16, v4-32, v4-64, v4-128; got 'v9-8'.
-run --device=tpu --topology=v3-32 @script
-    --topology, of an emulated TPU, needs --device=emulate; the device is 'tpu'
-run --shards=32 --topology=v3-32 @script
-    --shards and --topology both say how many cores there are
-run --device=tpu --shards=2 @script
-    --shards needs --device=emulate or --device=pjrt; the device is 'tpu'
-run --hosts @script
-    --hosts needs --device=pjrt
-cluster --hosts=2 @script
-    --hosts needs --device=pjrt; the device is 'emulate'
-cluster --device=pjrt --hosts=2 --ps=1 @script
-    --ps does not go with --hosts
-cluster --device=pjrt --hosts=2 --evaluator @script
-    --evaluator does not go with --hosts
-cluster --devices=2 @script
-    --devices needs --hosts
-cluster --restarts=-1 @script
-    argument --restarts: must be an integer >= 0; got '-1'
-check --generations=v4,v9 x.py
-    argument --generations: 'v9' is none of v2, v3, v4, v5e, v5p, v6e
-check --timeout=-1 x.py
-    argument --timeout: must be a number > 0; got '-1'
-compare A
-    the following arguments are required: MODEL_DIR_B
-compare @mod @mod --rtol=-1
-    argument --rtol: must be a number >= 0; got '-1'
-compare @mod @mod --atol=nan
-    argument --atol: must be a number >= 0; got 'nan'
-compare @mod nowhere
-    there is no folder 'nowhere'
-compare @mod @mod --plot=x.pdf
-    argument --plot: 'x.pdf' must end in .png
-compare @mod @mod --plot=nowhere/x.png
-    argument --plot: there is no folder 'nowhere'
-check --compiler_python=/nowhere/python @script
-    --compiler_python: there is no interpreter '/nowhere/python'
-convert @mod @folder/new
-    the following arguments are required: --table
-convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2
-    argument --reverse: not allowed with argument --to-hosts
-export @mod --to=npz
-    the following arguments are required: OUT
-migrate @folder/no.py
-    @folder/no.py: there is no such file.
-export A --to=npz --tables=x B
-    unrecognized arguments: --tables=x
-export A B
-    the following arguments are required: --to
-export --to=npz --slots
-    the following arguments are required: CHECKPOINT, OUT
-"""
-"""Calls, with the message below each, without the name of the subcommand."""
+WRONG = [
+    "run",
+    "run --map=gs://bucket=/data x.py",
+    "run --map gs://bucket=/data x.py",
+    "run --shards=12 x.py",
+    "run --topology=v9-8 x.py",
+    "run --device=tpu --topology=v3-32 @script",
+    "run --shards=32 --topology=v3-32 @script",
+    "run --device=tpu --shards=2 @script",
+    "run --hosts @script",
+    "cluster --hosts=2 @script",
+    "cluster --device=pjrt --hosts=2 --ps=1 @script",
+    "cluster --device=pjrt --hosts=2 --evaluator @script",
+    "cluster --devices=2 @script",
+    "cluster --restarts=-1 @script",
+    "check --generations=v4,v9 x.py",
+    "check --timeout=-1 x.py",
+    "compare A",
+    "compare @mod @mod --rtol=-1",
+    "compare @mod @mod --atol=nan",
+    "compare @mod nowhere",
+    "compare @mod @mod --plot=x.pdf",
+    "compare @mod @mod --plot=nowhere/x.png",
+    "check --compiler_python=/nowhere/python @script",
+    "convert @mod @folder/new",
+    "convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2",
+    "export @mod --to=npz",
+    "migrate @folder/no.py",
+    "export A --to=npz --tables=x B",
+    "export A B",
+    "export --to=npz --slots",
+]
+"""Wrong calls. @folder, @script and @mod stand for an empty folder, a program and a checkpoint."""
 
-UNFIT = r"""
-compare @folder @mod
-    Folder '@folder' holds no checkpoint.
-inspect @folder/no
-    There is no checkpoint '@folder/no'.
-inspect @folder
-    Folder '@folder' holds no checkpoint.
-inspect @mod/model.ckpt-7.index
-    There is no checkpoint '@mod/model.ckpt-7.index': give '@mod/model.ckpt-7', without the end of
-    the file's name.
-convert @folder/no @folder/new --table=words
-    There is no checkpoint '@folder/no'.
-convert @mod @mod/model.ckpt-7 --table=words
-    Checkpoint '@mod/model.ckpt-7' exists already.
-convert @mod @script/new/model.ckpt-7 --table=words
-    '@script' is a file; it must be a folder for '@script/new/model.ckpt-7'.
-convert @mod @folder/new --table=words --reverse
-    --reverse needs --hosts, the number of TPU hosts.
-export @folder/no @folder/new --to=npz
-    There is no checkpoint '@folder/no'.
-export @mod @folder --to=npz
-    '@folder' exists already.
-export @mod @folder/new --to=keras --slots
-    keras has no slots.
-export @mod @folder/new --to=keras --vocabulary=words=@script
-    keras has no labels; leave vocabularies out.
-export @mod @folder/new --to=npz --allow-unlabelled
-    allow_unlabelled needs vocabularies: it is for rows beyond their ends.
-export @mod @folder/new --to=npz --vocabulary=words
-    --vocabulary must be TABLE=FILE, once for a table; got 'words'.
-export @mod @folder/new --to=npz --table=few --vocabulary=words=@script
-    there are vocabularies of ['words'], which are not among the tables ['few'].
-export @mod @folder/new --to=npz --vocabulary=words=@folder/no
-    vocabulary '@folder/no' of table 'words': there is no such file.
-"""
-"""The same for calls that TensorFlow must refuse, because it reads the checkpoint."""
+UNFIT = [
+    "compare @folder @mod",
+    "inspect @folder/no",
+    "inspect @folder",
+    "inspect @mod/model.ckpt-7.index",
+    "convert @folder/no @folder/new --table=words",
+    "convert @mod @mod/model.ckpt-7 --table=words",
+    "convert @mod @script/new/model.ckpt-7 --table=words",
+    "convert @mod @folder/new --table=words --reverse",
+    "export @folder/no @folder/new --to=npz",
+    "export @mod @folder --to=npz",
+    "export @mod @folder/new --to=keras --slots",
+    "export @mod @folder/new --to=keras --vocabulary=words=@script",
+    "export @mod @folder/new --to=npz --allow-unlabelled",
+    "export @mod @folder/new --to=npz --vocabulary=words",
+    "export @mod @folder/new --to=npz --table=few --vocabulary=words=@script",
+    "export @mod @folder/new --to=npz --vocabulary=words=@folder/no",
+]
+"""Calls that TensorFlow must refuse, because it reads the checkpoint."""
 
 
 COUNTS = {
@@ -209,9 +159,8 @@ def said(tmp_path_factory):
     script = tmp_path_factory.mktemp("programs") / "a.py"
     script.write_text("")
     places = {"@folder": folder, "@script": script, "@mod": saved_values.MOD}
-    calls = list(text_tables.read(WRONG))
     texts = []
-    for call in calls:
+    for call in WRONG:
         for place, path in places.items():
             call = call.replace(place, str(path))
         texts.append(shlex.split(call))
@@ -219,30 +168,32 @@ def said(tmp_path_factory):
     for place, path in places.items():
         printed = printed.replace(str(path), place)
     assert not list(folder.iterdir())
-    return dict(zip(calls, map(json.loads, printed.splitlines()), strict=True))
+    return dict(zip(WRONG, map(json.loads, printed.splitlines()), strict=True))
 
 
-@pytest.mark.parametrize("call, message", text_tables.read(WRONG).items())
-def test_invalid_calls_end_with_a_line_and_status_2(call, message, said):
-    status, output, printed = said[call]
-    name = call.split()[0]
-    of_parser = f"estimator-emb {name}: error: {message}"
-    assert (status, output) == (2, "")
-    assert printed.splitlines()[-1] in (of_parser, f"estimator-emb {name}: {message}", message)
-    assert printed.startswith("usage: ") == printed.endswith(f"{of_parser}\n")
+def test_invalid_calls_end_with_a_line_and_status_2(said, same_message):
+    for call in WRONG:
+        status, output, printed = said[call]
+        assert (status, output) == (2, ""), call
+        *usage, line = printed.splitlines()
+        assert bool(usage) == (": error: " in line), call
+        same_message(f"{call}\n  {line}")
 
 
-@pytest.mark.parametrize("call, message", text_tables.read(UNFIT).items())
 def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
-    call, message, tmp_path, capsys
+    tmp_path, capsys, same_message
 ):
     folder, script = tmp_path / "folder", tmp_path / "a.py"
     folder.mkdir()
     script.write_text("")
-    for place, path in {"@folder": folder, "@script": script, "@mod": saved_values.MOD}.items():
-        call, message = (text.replace(place, str(path)) for text in (call, message))
-    assert main_lib.main(shlex.split(call)) == 2
-    assert capsys.readouterr() == ("", f"estimator-emb {call.split()[0]}: {message}\n")
+    for call in UNFIT:
+        given = call
+        for place, path in {"@folder": folder, "@script": script, "@mod": saved_values.MOD}.items():
+            given = given.replace(place, str(path))
+        assert main_lib.main(shlex.split(given)) == 2, call
+        output, error = capsys.readouterr()
+        assert output == "" and error.startswith(f"estimator-emb {call.split()[0]}: ")
+        same_message(f"{call}\n  {error.replace(saved_values.MOD, '@mod')}")
     assert not list(folder.iterdir())
 
 

@@ -81,38 +81,21 @@ def tf_config(cluster, task_type, index):
 
 MASTER_CLUSTER = {"master": ["m:1"], "ps": ["p:1"], "worker": ["w:1"]}
 REMOTE = DistributeConfig(remote_cluster=tf.train.ClusterSpec(CLUSTER))
+WORKER = tf_config(CLUSTER, "worker", 1)
+EVALUATOR = tf_config(CLUSTER, "evaluator", 0)
+ALONE = tf_config(NO_EVALUATOR, "worker", 1)
+AS_WORKER = (NO_EVALUATOR, "worker", 1, "grpc://w:2", "", False, 2, 3, 2)
+AS_SERVER = (MASTER_CLUSTER, "ps", 0, "grpc://p:1", "", False, 1, 2, 2)
+BY_STRATEGY = {"train_distribute": Strategy()}
+OF_REMOTE = {"experimental_distribute": REMOTE}
+BY_EXPERIMENT = {"experimental_distribute": DistributeConfig(train_distribute=Strategy())}
 RUN_CONFIGS = {
-    "no cluster": ({"train_distribute": Strategy()}, {}, None, ({}, *LOCAL_TASK)),
-    "cluster without training strategy": (
-        {"eval_distribute": Strategy()},
-        tf_config(NO_EVALUATOR, "worker", 1),
-        None,
-        (NO_EVALUATOR, "worker", 1, "grpc://w:2", "", False, 2, 3, 2),
-    ),
-    "master job": (
-        {"train_distribute": Strategy()},
-        tf_config(MASTER_CLUSTER, "ps", 0),
-        None,
-        (MASTER_CLUSTER, "ps", 0, "grpc://p:1", "", False, 1, 2, 2),
-    ),
-    "cluster": (
-        {"train_distribute": Strategy()},
-        tf_config(CLUSTER, "worker", 1),
-        "independent_worker",
-        (CLUSTER, *LOCAL_TASK),
-    ),
-    "experimental strategy": (
-        {"experimental_distribute": DistributeConfig(train_distribute=Strategy())},
-        tf_config(CLUSTER, "evaluator", 0),
-        "independent_worker",
-        (CLUSTER, *LOCAL_TASK),
-    ),
-    "remote cluster without training strategy": (
-        {"experimental_distribute": REMOTE},
-        {},
-        None,
-        ({}, *LOCAL_TASK),
-    ),
+    "no cluster": (BY_STRATEGY, {}, None, ({}, *LOCAL_TASK)),
+    "cluster without training strategy": ({"eval_distribute": Strategy()}, ALONE, None, AS_WORKER),
+    "master job": (BY_STRATEGY, tf_config(MASTER_CLUSTER, "ps", 0), None, AS_SERVER),
+    "cluster": (BY_STRATEGY, WORKER, "independent_worker", (CLUSTER, *LOCAL_TASK)),
+    "experiment": (BY_EXPERIMENT, EVALUATOR, "independent_worker", (CLUSTER, *LOCAL_TASK)),
+    "remote cluster without training strategy": (OF_REMOTE, {}, None, ({}, *LOCAL_TASK)),
 }
 
 
@@ -132,14 +115,6 @@ def test_run_config_gets_the_coordinator_settings(
     assert bool(config.session_config and config.session_config.device_filters) is has_filters
 
 
-def test_experimental_strategies_are_adopted(estimator_lib):
-    train, evaluate = Strategy(), Strategy()
-    config = estimator_lib.run_config.RunConfig(
-        experimental_distribute=DistributeConfig(train, evaluate)
-    )
-    assert (config.train_distribute, config.eval_distribute) == (train, evaluate)
-
-
 @pytest.mark.parametrize("option", ["train_distribute", "eval_distribute"])
 def test_refuses_settings_given_twice(estimator_lib, module, option):
     given = {option: Strategy()}
@@ -148,14 +123,6 @@ def test_refuses_settings_given_twice(estimator_lib, module, option):
     assert module is not ours or message == (
         f"Set either `{option}` or `experimental_distribute.{option}`, not both."
     )
-
-
-def test_refuses_a_remote_cluster():
-    config = SimpleNamespace(
-        _experimental_distribute=REMOTE, _train_distribute=Strategy(), _eval_distribute=None
-    )
-    message = harness.refusal(ValueError, ours.init_run_config, config, {})
-    assert message.startswith("`experimental_distribute.remote_cluster` is not supported: run the")
 
 
 @pytest.mark.parametrize(
@@ -169,6 +136,20 @@ def test_refuses_a_remote_cluster():
 )
 def test_coordinator_does_not_run_without_its_settings(module, attributes):
     assert module.should_run_distribute_coordinator(SimpleNamespace(**attributes)) is False
+
+
+def test_unsupported_calls_are_refused(same_message):
+    remote = SimpleNamespace(
+        _experimental_distribute=REMOTE, _train_distribute=Strategy(), _eval_distribute=None
+    )
+    without_mode = Estimator(Config(None, {}, Strategy())), TRAIN_SPEC, None, Executor
+    cluster = tf.train.ClusterSpec({"worker": ["w:1"], "ps": ["p:1"]})
+    for error, function, *given in (
+        (ValueError, ours.init_run_config, remote, {}),
+        (ValueError, ours.train_and_evaluate, *without_mode),
+        (RuntimeError, ours._global_id, cluster, "chief", 0),
+    ):
+        same_message(harness.refusal(error, function, *given))
 
 
 class Log(list):
@@ -254,24 +235,12 @@ def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type
     assert estimator.log == [expected]
 
 
-def test_train_and_evaluate_needs_a_mode():
-    given = Estimator(Config(None, {}, Strategy())), TRAIN_SPEC, None, Executor
-    message = harness.refusal(ValueError, ours.train_and_evaluate, *given)
-    assert message == "The `RunConfig` has no distribute coordinator mode."
-
-
 @pytest.mark.parametrize("method", ["train", "evaluate"])
 def test_train_or_evaluate_alone_is_refused(module, method):
     estimator = Estimator(Config("independent_worker", NO_EVALUATOR, Strategy(), Strategy()))
     run = getattr(module, f"estimator_{method}")
     message = harness.refusal(ValueError, run, estimator, None, [])
     assert message.endswith("use `tf.estimator.train_and_evaluate`.") or module is not ours
-
-
-def test_refuses_an_unknown_job():
-    cluster = tf.train.ClusterSpec({"worker": ["w:1"], "ps": ["p:1"]})
-    message = harness.refusal(RuntimeError, ours._global_id, cluster, "chief", 0)
-    assert message == "The cluster ['ps', 'worker'] has no job 'chief'."
 
 
 def test_trains_with_a_local_mirrored_strategy(estimator_lib, tmp_path):

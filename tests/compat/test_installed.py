@@ -51,53 +51,28 @@ def test_refuses_a_missing_tensorflow(tmp_path, remains):
     assert error_of_import(tmp_path) == f"{NEEDED} none is installed: {OURS}"
 
 
+@pytest.mark.fast(9)
 @pytest.mark.parametrize(
-    "name, version, line",
+    "name, version, keras",
     [
-        ("tensorflow", "2.14.0", OURS),
-        ("tensorflow", "2.15.0", OURS),
-        ("tf-nightly", "2.14.0.dev20230601", f"pip uninstall -y tf-nightly && {OURS}"),
-        ("tensorflow-cpu", "2.13.1", "pip install 'tensorflow-cpu>=2.15.1'"),
-        ("tensorflow-tpu", "2.14.0", "pip install 'tensorflow-tpu>=2.15.1'"),
+        *(("tensorflow", "2.14.0", None), ("tensorflow", "2.15.0", None)),
+        *(("tensorflow-cpu", "2.13.1", None), ("tensorflow-tpu", "2.14.0", None)),
+        *(("tf-nightly", "2.14.0.dev20230601", None), ("tensorflow", "2.18.1", None)),
+        *(("tensorflow", "2.21.0", "2.20.1"), ("tensorflow-cpu", "2.16.2", None)),
+        *(("tensorflow", "2.22.0rc0", None), ("tensorflow", "2.22.1", "2.24.0")),
+        *(("tensorflow", "2.23.0", None), ("intel-tensorflow", "2.16.2", "2.18.0")),
     ],
 )
-def test_refuses_an_old_tensorflow(tmp_path, name, version, line):
-    install(tmp_path, name, version, "tensorflow")
-    assert error_of_import(tmp_path) == f"{NEEDED} {version} is installed: {line}"
-
-
-@pytest.mark.fast(8)
-@pytest.mark.parametrize(
-    "name, version, keras, problem, line",
-    [
-        ("tensorflow", "2.18.1", None, "is not installed", "pip install 'tf-keras==2.18.*'"),
-        ("tensorflow", "2.21.0", "2.20.1", "is 2.20.1", "pip install 'tf-keras==2.21.*'"),
-        *(
-            (name, version, keras, problem, f"pip install --no-deps 'tf-keras>=2.21,<{above}'")
-            for name in ("tensorflow", "tensorflow-cpu")
-            for version, above in (("2.22.0rc0", "2.23"), ("2.22.1", "2.23"), ("2.23.0", "2.24"))
-            for keras, problem in (
-                (None, "is not installed"),
-                ("2.20.1", "is 2.20.1"),
-                ("2.24.0", "is 2.24.0"),
-            )
-        ),
-        *(
-            (name, "2.16.2", keras, problem, "pip install --no-deps 'tf-keras==2.16.*'")
-            for name in ("tensorflow-cpu", "tensorflow-tpu", "intel-tensorflow")
-            for keras, problem in ((None, "is not installed"), ("2.18.0", "is 2.18.0"))
-        ),
-    ],
-)
-def test_refuses_a_missing_or_unsuitable_tf_keras(tmp_path, name, version, keras, problem, line):
+def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(
+    tmp_path, name, version, keras, same_message
+):
     install(tmp_path, name, version, "tensorflow")
     install(tmp_path, "protobuf", "6.33.0" if version < "2.21" else "7.36.2", "google")
     if keras:
         install(tmp_path, "tf-keras", keras, "tf_keras")
-    assert error_of_import(tmp_path) == (
-        "estimator_emb needs Keras 2, and the package tf-keras, which brings it to TensorFlow "
-        f"{version}, {problem}: {line}"
-    )
+    error = error_of_import(tmp_path)
+    assert error.startswith("estimator_emb needs ") and f" {version}" in error and "pip " in error
+    same_message(error)
 
 
 @pytest.mark.parametrize(
@@ -127,26 +102,12 @@ def test_names_packages_that_do_not_fit_tensorflow(tmp_path, version, requires, 
     assert error_of_import(tmp_path) == f"TensorFlow {version} does not work here: {said}"
 
 
-@pytest.mark.parametrize(
-    "name, version, protobuf, line",
-    [
-        ("tensorflow", "2.20.0", "7.36.2", "pip install 'protobuf<7' 'tf-keras==2.20.*'"),
-        (
-            "tensorflow-cpu",
-            "2.17.1",
-            "7.0",
-            "pip install --no-deps 'protobuf<7' 'tf-keras==2.17.*'",
-        ),
-    ],
-)
-def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, name, version, protobuf, line):
-    install(tmp_path, name, version, "tensorflow", ["protobuf>=5.28.0"])
-    install(tmp_path, "protobuf", protobuf, "google")
-    assert error_of_import(tmp_path) == (
-        f"TensorFlow {version} does not work with protobuf {protobuf}. And estimator_emb needs "
-        f"Keras 2, and the package tf-keras, which brings it to TensorFlow {version}, is not "
-        f"installed: {line}"
-    )
+def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, same_message):
+    install(tmp_path, "tensorflow", "2.20.0", "tensorflow", ["protobuf>=5.28.0"])
+    install(tmp_path, "protobuf", "7.36.2", "google")
+    error = error_of_import(tmp_path)
+    assert error.startswith("TensorFlow 2.20.0 does not work with protobuf 7.36.2.")
+    same_message(error)
 
 
 @pytest.mark.parametrize(
@@ -175,15 +136,9 @@ def test_prepare_warns_of_an_untested_newer_tensorflow(version, monkeypatch, cap
     newer = types.SimpleNamespace(__version__=version)
     monkeypatch.setattr(legacy_keras, "require", lambda: newer)
     compat.prepare("estimator_emb.legacy.tpu_embedding")
-    assert caplog.record_tuples == [
-        (
-            "estimator_emb",
-            logging.WARNING,
-            f"TensorFlow {version} is newer than any that estimator_emb was tried with, which is "
-            "2.22. All private names that estimator_emb needs are there; compare the results with "
-            "an older TensorFlow.",
-        )
-    ]
+    ((_, level, said),) = caplog.record_tuples
+    assert level == logging.WARNING
+    assert f"TensorFlow {version} is newer than any that estimator_emb was tried with" in said
 
 
 @pytest.mark.parametrize(

@@ -24,12 +24,6 @@ PUBLIC = {
 }
 """Last part of a module's name -> a name in both the module and our stand-in."""
 
-KERAS_3 = (
-    "estimator_emb needs Keras 2, but tf.keras is Keras 3 in this process: set the "
-    "environment variable TF_USE_LEGACY_KERAS=1, or import estimator_emb before anything that uses "
-    "tf.keras."
-)
-
 
 def run(program, status=0):
     """Runs a program without TF_USE_LEGACY_KERAS."""
@@ -78,30 +72,6 @@ def test_prepare_again_changes_nothing():
     assert state() == before
 
 
-def test_embedding_module_has_the_names_that_stock_imports():
-    """Names that _tpu_estimator_embedding.py imports from it."""
-    from tensorflow.python.tpu import tpu_embedding
-
-    assert (tpu_embedding.TRAINING, tpu_embedding.INFERENCE) == (2, 1)
-    slots = {
-        "Adagrad": ("accumulator",),
-        "AdagradMomentum": ("accumulator", "momenta"),
-        "Adam": ("m", "v"),
-        "Ftrl": ("accumulator", "linear"),
-        "Momentum": ("momenta",),
-        "RMSProp": ("ms", "mom"),
-        "ProximalAdagrad": ("accumulator",),
-        "ProximalYogi": ("v", "m"),
-        "FrequencyEstimator": ("last_hit_step",),
-    }
-    for optimizer, fields in slots.items():
-        assert getattr(tpu_embedding, f"{optimizer}SlotVariableNames")._fields == fields
-        assert issubclass(
-            getattr(tpu_embedding, f"{optimizer}Parameters"),
-            tpu_embedding._OptimizationParameters,
-        )
-
-
 def test_symbols_of_tensorflow_estimator_carry_their_names():
     from tensorflow_estimator.python.estimator.tpu import tpu_config
 
@@ -130,7 +100,8 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
         assert os.environ["TF_USE_LEGACY_KERAS"] == "0"
     else:
         given = compat.prepare, "estimator_emb.legacy.tpu_embedding"
-        assert harness.refusal(ImportError, *given) == KERAS_3
+        message = harness.refusal(ImportError, *given)
+        assert "set the environment variable TF_USE_LEGACY_KERAS=1" in message
 
 
 WHERE_KERAS_IS = """
@@ -184,4 +155,4 @@ def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
 def test_refuses_keras_3_that_is_already_loaded(first):
     done = run(f"{first}\nimport estimator_emb", status=1)
     errors = [line for line in done.stderr.splitlines() if "Error: " in line]
-    assert errors[-1] == f"ImportError: {KERAS_3}"
+    assert errors[-1].startswith("ImportError: estimator_emb needs Keras 2, but tf.keras is")

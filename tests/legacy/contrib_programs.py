@@ -14,7 +14,7 @@ import sys
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.contrib import layers, learn, model_pruning, rnn, seq2seq, slim, timeseries
+from tensorflow.contrib import layers, learn, rnn, seq2seq, slim
 from tensorflow.contrib.learn.python.learn import learn_runner
 from tensorflow.python.layers.core import Dense
 
@@ -67,42 +67,6 @@ def input_fn():
     return {"x": tf.constant(a(12, 3))}, tf.constant(i(12, 1, below=2))
 
 
-def canned(path, writes):
-    column = tf.feature_column.numeric_column("x", [3])
-    config = tf.estimator.RunConfig(tf_random_seed=1)
-    estimator = tf.estimator.DNNLinearCombinedClassifier(
-        linear_feature_columns=[column],
-        dnn_feature_columns=[column],
-        dnn_hidden_units=[4, 3],
-        config=config,
-    )
-    hook = Checkpoint(path, writes)
-    estimator.train(input_fn, hooks=[hook], steps=STEPS)
-    return hook.losses, estimator.evaluate(input_fn, steps=1)["average_loss"].tolist()
-
-
-def custom(path, writes):
-    def model_fn(features, labels, mode):
-        net = layers.fully_connected(features["x"], 5, normalizer_fn=layers.batch_norm)
-        net = layers.stack(
-            net, layers.fully_connected, [4, 3], weights_regularizer=layers.l2_regularizer(0.01)
-        )
-        logits = layers.fully_connected(net, 2, activation_fn=None)
-        loss = tf.losses.sparse_softmax_cross_entropy(labels[:, 0], logits)
-        loss += tf.losses.get_regularization_loss()
-        train_op = layers.optimize_loss(
-            loss, tf.train.get_global_step(), 0.1, "SGD", clip_gradients=1.0,
-            summaries=["gradient_norm"],
-        )  # fmt: skip
-        metrics = {"a": tf.contrib.metrics.streaming_accuracy(tf.argmax(logits, 1), labels[:, 0])}
-        return tf.estimator.EstimatorSpec(mode, {"y": logits}, loss, train_op, metrics)
-
-    hook = Checkpoint(path, writes)
-    estimator = tf.estimator.Estimator(model_fn)
-    estimator.train(input_fn, hooks=[hook], steps=STEPS)
-    return hook.losses, float(estimator.evaluate(input_fn, steps=1)["a"])
-
-
 def translator(path, writes):
     embeddings = tf.get_variable("embeddings", [9, 4])
     source, target = i(3, 5, below=9), i(3, 6, below=9)
@@ -139,70 +103,6 @@ def translator(path, writes):
     return in_session(path, writes, loss, train_op, [beams, greedy])
 
 
-def tagger(path, writes):
-    lengths = tf.constant([5, 3, 4])
-    t = tf.transpose(tf.constant(a(3, 5, 4)), [1, 0, 2])
-    forward = rnn.LSTMBlockFusedCell(4)
-    backward = rnn.TimeReversedFusedRNN(rnn.LSTMBlockFusedCell(4))
-    with tf.variable_scope("fw"):
-        output_fw, _ = forward(t, dtype=tf.float32, sequence_length=lengths)
-    with tf.variable_scope("bw"):
-        output_bw, _ = backward(t, dtype=tf.float32, sequence_length=lengths)
-    output = tf.transpose(tf.concat([output_fw, output_bw], axis=-1), [1, 0, 2])
-    logits = tf.layers.dense(output, 3)
-    params = tf.get_variable("crf", [3, 3], dtype=tf.float32)
-    tags, _ = tf.contrib.crf.crf_decode(logits, params, lengths)
-    likelihood, _ = tf.contrib.crf.crf_log_likelihood(logits, tf.constant(i(3, 5)), lengths, params)
-    loss = tf.reduce_mean(-likelihood)
-    return in_session(path, writes, loss, tf.train.AdamOptimizer(0.1).minimize(loss), [tags])
-
-
-def pruned(path, writes):
-    step = tf.train.get_or_create_global_step()
-    net = model_pruning.masked_fully_connected(tf.constant(a(12, 3)), 6)
-    logits = model_pruning.masked_fully_connected(net, 2, activation_fn=None)
-    loss = tf.losses.sparse_softmax_cross_entropy(i(12, below=2), logits)
-    hparams = model_pruning.get_pruning_hparams().parse(
-        "begin_pruning_step=0,end_pruning_step=8,pruning_frequency=2,target_sparsity=0.5,"
-        "sparsity_function_begin_step=0,sparsity_function_end_step=8"
-    )
-    pruning = model_pruning.Pruning(hparams, global_step=step)
-    train_op = tf.train.GradientDescentOptimizer(0.2).minimize(loss)
-    with tf.control_dependencies([train_op]):
-        update = pruning.conditional_mask_update_op()
-    with tf.control_dependencies([update]):  # The update reads the step before.
-        update = step.assign_add(1).op
-    return in_session(path, writes, loss, update, model_pruning.get_weight_sparsity())
-
-
-def experiment(path, writes):
-    def model_fn(features, targets, mode, params):
-        logits = layers.fully_connected(
-            layers.fully_connected(features["x"], 4), 1, activation_fn=None
-        )
-        loss = tf.losses.sigmoid_cross_entropy(targets, logits)
-        train_op = layers.optimize_loss(
-            loss, tf.train.get_global_step(), params.rate, "Momentum" if False else "SGD"
-        )
-        return learn.ModelFnOps(mode, {"p": tf.sigmoid(logits)}, loss, train_op)
-
-    hook, found = Checkpoint(path, writes), []
-
-    def make(run_config, hparams):
-        estimator = learn.Estimator(model_fn, config=run_config, params=hparams)
-        found.append(estimator)
-        return learn.Experiment(
-            estimator, input_fn, input_fn, train_steps=STEPS, eval_steps=1, train_monitors=[hook]
-        )
-
-    folder = path + "-model"
-    learn_runner.run(
-        make, run_config=learn.RunConfig(model_dir=folder), schedule="train_and_evaluate",
-        hparams=tf.contrib.training.HParams(rate=0.2),
-    )  # fmt: skip
-    return hook.losses[:STEPS], float(found[0].evaluate(input_fn=input_fn, steps=1)["loss"])
-
-
 def network(path, writes):
     def arg_scope():
         with slim.arg_scope(
@@ -222,74 +122,6 @@ def network(path, writes):
     optimizer = tf.contrib.opt.MovingAverageOptimizer(tf.train.MomentumOptimizer(0.05, 0.9))
     train_op = slim.learning.create_train_op(total, optimizer, tf.train.get_or_create_global_step())
     return in_session(path, writes, loss, train_op, [tf.argmax(logits, 1)])
-
-
-def gan(path, writes):
-    def discriminate(x):
-        with tf.variable_scope("D", reuse=tf.AUTO_REUSE):
-            return layers.linear(layers.fully_connected(x, 6, activation_fn=tf.nn.leaky_relu), 1)
-
-    with tf.variable_scope("G"):
-        fake = layers.linear(layers.fully_connected(tf.constant(a(8, 2)), 6), 3)
-    real_logits, fake_logits = discriminate(tf.constant(a(8, 3) * 2)), discriminate(fake)
-    cross = tf.nn.sigmoid_cross_entropy_with_logits
-    of_d = tf.reduce_mean(
-        cross(labels=tf.ones_like(real_logits), logits=real_logits)
-        + cross(labels=tf.zeros_like(fake_logits), logits=fake_logits)
-    )
-    of_g = tf.reduce_mean(cross(labels=tf.ones_like(fake_logits), logits=fake_logits))
-    of_both = tf.train.AdamOptimizer(0.02, beta1=0.5).compute_gradients(
-        of_d, tf.trainable_variables("D/")
-    )
-    of_both += tf.train.AdamOptimizer(0.02, beta1=0.5).compute_gradients(
-        of_g, tf.trainable_variables("G/")
-    )
-    with tf.control_dependencies([gradient for gradient, _ in of_both]):
-        train_op = tf.train.AdamOptimizer(0.02, beta1=0.5).apply_gradients(
-            [(tf.identity(gradient), variable) for gradient, variable in of_both]
-        )
-    return in_session(path, writes, of_d + of_g, train_op, [fake])
-
-
-def forecast(path, writes):
-    data = {
-        timeseries.TrainEvalFeatures.TIMES: np.arange(8),
-        timeseries.TrainEvalFeatures.VALUES: np.sin(np.arange(8.0)),
-    }
-    estimator = timeseries.ARRegressor(
-        periodicities=4, input_window_size=4, output_window_size=4, num_features=1,
-        loss=timeseries.ARModel.SQUARED_LOSS,
-    )  # fmt: skip
-    hook = Checkpoint(path, writes)
-    reader = timeseries.NumpyReader(data)
-    estimator.train(
-        timeseries.RandomWindowInputFn(reader, batch_size=2, window_size=8),
-        hooks=[hook],
-        steps=STEPS,
-    )
-    return hook.losses, []
-
-
-def speech(path, writes):
-    """Sessions with a placeholder, an attention cell and a decoder that feeds itself."""
-    frames = tf.placeholder_with_default(a(2, 6, 4), [2, None, 4])
-    encoded = rnn.stack_bidirectional_dynamic_rnn(
-        [rnn.GRUCell(4)], [rnn.GRUCell(4)], frames, dtype=tf.float32, sequence_length=[6, 4]
-    )[0]
-    cell = seq2seq.AttentionWrapper(rnn.GRUCell(5), seq2seq.LuongAttention(5, encoded))
-    cell = rnn.OutputProjectionWrapper(cell, 4)
-    helper = seq2seq.CustomHelper(
-        lambda: (tf.zeros([2], tf.bool), tf.zeros([2, 4])),
-        lambda time, outputs, state: tf.zeros([2], tf.int32),
-        lambda time, outputs, state, sample_ids: (tf.fill([2], time + 1 >= 6), outputs, state),
-    )
-    decoder = seq2seq.BasicDecoder(cell, helper, cell.zero_state(2, tf.float32))
-    outputs = seq2seq.dynamic_decode(decoder)[0].rnn_output
-    loss = tf.contrib.losses.mean_squared_error(outputs, frames)
-    gradients, variables = zip(*tf.train.AdamOptimizer(0.05).compute_gradients(loss))
-    clipped, _ = tf.clip_by_global_norm(gradients, 1.0)
-    train_op = tf.train.AdamOptimizer(0.05).apply_gradients(zip(clipped, variables))
-    return in_session(path, writes, loss, train_op, [outputs])
 
 
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
@@ -480,10 +312,7 @@ def transformer(path, writes):
     return hook.losses[:STEPS], float(found[0].evaluate(input_fn, steps=1)["accuracy"])
 
 
-PROGRAMS = [
-    canned, custom, translator, tagger, pruned, experiment, network, gan, forecast, speech, bert,
-    transformer,
-]  # fmt: skip
+PROGRAMS = [translator, network, bert, transformer]
 
 
 def main(folder, way, names):

@@ -13,72 +13,42 @@ EVERY_NAME = """
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1
     import tensorflow.compat.v2 as tf2
+    import tensorflow.compat.v2.compat.v1 as nested
     import tensorflow.compat.v1.estimator as estimator
     import tensorflow.compat.v1.estimator.tpu
     import tensorflow.compat.v2.estimator
     import tensorflow.estimator as estimator2
-    from tensorflow.compat.v1 import estimator as from_import
     from tensorflow.compat.v1.estimator import tpu as estimator_tpu
     from tensorflow.compat.v1.estimator.tpu.experimental import EmbeddingConfigSpec
     from tensorflow.compat.v1.tpu import experimental as tpu_experimental
     from tensorflow.estimator import ModeKeys
-
-    assert estimator is from_import is tf1.estimator is tf.compat.v1.estimator
-    assert estimator2 is tf.estimator is tf2.estimator is tf.compat.v2.estimator
-    assert estimator_tpu is estimator.tpu
-    assert ModeKeys is ee.ModeKeys
-    assert EmbeddingConfigSpec is ee.EmbeddingConfigSpec
-    import tensorflow.compat.v2.compat.v1 as nested
-    for v1 in (tf1, tf.compat.v1, tf2.compat.v1, tf.compat.v2.compat.v1, nested):
-        assert v1.estimator is estimator, v1
-        assert v1.estimator.tpu.TPUEstimator is ee.TPUEstimator
-        assert v1.estimator.tpu.TPUConfig is ee.TPUConfig
-        assert v1.estimator.tpu.RunConfig is ee.RunConfig
-        assert v1.estimator.tpu.experimental.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
-        for optimizer in ee.optimizers.PARAMETERS:
-            assert getattr(v1.tpu.experimental, optimizer.__name__) is optimizer
-        assert v1.tpu.experimental.embedding_column
-        assert v1.tpu.experimental.shared_embedding_columns
-    assert tpu_experimental.AdagradParameters is ee.AdagradParameters
     from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
+
+    assert estimator is tf1.estimator is tf.compat.v1.estimator
+    assert estimator2 is tf.estimator is tf2.estimator is tf.compat.v2.estimator
+    assert estimator_tpu is estimator.tpu and ModeKeys is ee.ModeKeys
+    assert EmbeddingConfigSpec is ee.EmbeddingConfigSpec
+    for v1 in (tf1, tf.compat.v1, tf2.compat.v1, tf.compat.v2.compat.v1, nested):
+        assert v1.estimator is estimator and estimator.tpu.TPUEstimator is ee.TPUEstimator, v1
+        assert v1.tpu.experimental.AdagradParameters is ee.AdagradParameters
+        assert v1.tpu.experimental.embedding_column
     for api in (tf, tf1, tf2, tf.compat.v1, tf.compat.v2):
         assert api.data.experimental.CheckpointInputPipelineHook is CheckpointInputPipelineHook
     assert tf.keras.estimator.model_to_estimator and tf1.keras.estimator.model_to_estimator
 
-    from tensorflow_estimator.python.estimator.tpu import (
-        _tpu_estimator_embedding,
-        tpu_config,
-        tpu_context,
-        tpu_estimator,
-    )
+    from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
+    from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_context, tpu_estimator
     assert tpu_estimator.TPUEstimator is ee.TPUEstimator
-    assert tpu_estimator.TPUEstimatorSpec is ee.TPUEstimatorSpec
-    assert tpu_estimator.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
-    assert tpu_config.TPUConfig is ee.TPUConfig and tpu_config.RunConfig is ee.RunConfig
-    assert tpu_context.TPUContext is ee.TPUContext
+    assert tpu_config.TPUConfig is ee.TPUConfig and tpu_context.TPUContext is ee.TPUContext
     assert _tpu_estimator_embedding.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
-    assert _tpu_estimator_embedding.AdagradParameters is ee.AdagradParameters
 
     from tensorflow.python.estimator import estimator as old
     from tensorflow.python.estimator.canned import head
-    from tensorflow.python.estimator.export import export
-    from tensorflow.python.tpu import (
-        async_checkpoint,
-        device_assignment,
-        error_handling,
-        feature_column,
-        feature_column_v2,
-        session_support,
-        topology,
-        tpu_embedding,
-        tpu_function,
-    )
+    from tensorflow.python.tpu import async_checkpoint, session_support, tpu_embedding
     from tensorflow.python.tpu import tpu_config as old_config, tpu_estimator as old_tpu
-    from tensorflow.python.tpu.tpu_estimator import TPUEstimator
     import tensorflow.python.estimator.tpu.tpu_estimator as very_old
     from tensorflow_estimator.python.estimator import estimator as new
-    assert old is new and old_config is tpu_config
-    assert tpu_estimator is old_tpu is very_old and TPUEstimator is ee.TPUEstimator
+    assert old is new and old_config is tpu_config and tpu_estimator is old_tpu is very_old
     assert async_checkpoint.AsyncCheckpointSaverHook and tpu_embedding.TableConfig
 
     everything = {}
@@ -244,11 +214,8 @@ def test_a_failed_install_changes_nothing(monkeypatch):
     import tensorflow as tf
 
     before = dict(vars(tf)), list(sys.meta_path)
-    monkeypatch.setattr(
-        install_lib.emulated_tpu,
-        "replace_lookups",
-        mock.Mock(side_effect=RuntimeError("for the test")),
-    )
+    fails = mock.Mock(side_effect=RuntimeError("for the test"))
+    monkeypatch.setattr(install_lib.emulated_tpu, "replace_lookups", fails)
     with pytest.raises(RuntimeError, match="for the test"):
         ee.install()
     assert (dict(vars(tf)), list(sys.meta_path)) == before

@@ -44,16 +44,6 @@ def test_overridden_batch_normalization_moments_are_called(base):
     assert calls == [False]
 
 
-def test_overridden_mean_and_variance_are_called():
-    class Doubled(layers.BatchNormalization):
-        def _calculate_mean_and_var(self, x, axes, keep_dims):
-            mean, variance = super()._calculate_mean_and_var(x, axes, keep_dims)
-            return mean, variance * 4.0
-
-    got = Doubled(epsilon=0.0)(X, training=True)
-    np.testing.assert_allclose(got, (X - X.mean(0)) / X.std(0) / 2, rtol=1e-4)
-
-
 def test_overridden_fused_batch_norm_is_called():
     class Fused(layers.BatchNormalization):
         def _fused_batch_norm(self, inputs, training):
@@ -63,27 +53,6 @@ def test_overridden_fused_batch_norm_is_called():
     got = Fused(epsilon=1e-3)(x, training=True)
     normal = (X - X.mean(0)) / np.sqrt(X.var(0) + 1e-3)
     np.testing.assert_allclose(np.reshape(got, [4, 2]), 2 * normal, rtol=1e-3)
-
-
-def test_overridden_attention_scores_are_called():
-    class First(layers.Attention):
-        def _apply_scores(self, scores, value, scores_mask=None):
-            return value[:, :1] + 0.0 * scores[:, :1, :1], scores
-
-    value = tf.reshape(tf.range(6.0), [1, 3, 2])
-    np.testing.assert_array_equal(First()([value, value])[0], [[0, 1]])
-
-
-def test_overridden_causal_padding_is_called():
-    class More(layers.Conv1D):
-        def _compute_causal_padding(self):
-            padding = super()._compute_causal_padding()
-            padding[1][0] += 1
-            return padding
-
-    x = tf.reshape(tf.range(1.0, 5.0), [1, 4, 1])
-    got = More(1, 2, padding="causal", kernel_initializer="ones", use_bias=False)(x)
-    np.testing.assert_array_equal(np.ravel(got), [0, 1, 3, 5, 7])
 
 
 def test_overridden_checkpoint_callback_methods_are_called(tmp_path):

@@ -1,12 +1,9 @@
 """`tf.contrib` from a wheel or folder of TensorFlow 1.15: how modules are found and completed."""
 
-import gzip
 import importlib
 import json
-import struct
 import sys
 
-import numpy as np
 import originals
 import processes
 import pytest
@@ -115,7 +112,7 @@ import importlib
 failed = {}
 for name in json.loads(sys.argv[2]):
     try:
-        module = importlib.import_module(f"tensorflow.contrib.{name}")
+        module = importlib.import_module(f"tensorflow.{name}")
         assert vars(module)
     except Exception as error:
         failed[name] = repr(error)
@@ -127,51 +124,8 @@ print(json.dumps(failed))
 @originals.needs_wheel
 def test_the_packages_of_contrib_are_imported_from_the_wheel():
     data = processes.ROOT / "tests" / "data" / "tensorflow_1_15.json"
-    names = sorted(json.loads(data.read_text())["contrib"])
+    names = [f"contrib.{name}" for name in sorted(json.loads(data.read_text())["contrib"])]
+    names.append("examples.tutorials.mnist.input_data")
     done = processes.run(PACKAGES, originals.WHEEL, json.dumps(names))
     failed = json.loads(done.stdout.splitlines()[-1])
-    assert len(names) == 90 and not failed, failed
-
-
-MNIST = """
-import sys
-import numpy as np
-import tensorflow as tf
-from tensorflow.examples.tutorials.mnist import input_data
-import tensorflow.examples.tutorials.mnist.input_data as again
-found = input_data.read_data_sets(sys.argv[1], one_hot=True, validation_size=2)
-images, labels = found.train.next_batch(3, shuffle=False)
-assert again is input_data and images.dtype == np.float32
-parts = {"first": images, "first_labels": labels}
-for name in ("validation", "test"):
-    part = getattr(found, name)
-    parts.update({name: part.images, name + "_labels": part.labels})
-np.savez(sys.argv[2], **parts)
-"""
-
-
-@pytest.mark.slow
-@originals.needs_wheel
-def test_mnist_is_read_from_files(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(MNIST)
-    images, labels = {}, {}
-    for number, (part, count) in enumerate((("train", 7), ("t10k", 4))):
-        random = np.random.default_rng(number)
-        images[part] = random.integers(0, 256, [count, 28, 28], np.uint8)
-        labels[part] = random.integers(0, 10, [count], np.uint8)
-        with gzip.open(tmp_path / f"{part}-images-idx3-ubyte.gz", "wb") as file:
-            file.write(struct.pack(">4i", 2051, count, 28, 28) + images[part].tobytes())
-        with gzip.open(tmp_path / f"{part}-labels-idx1-ubyte.gz", "wb") as file:
-            file.write(struct.pack(">2i", 2049, count) + labels[part].tobytes())
-    saved = tmp_path / "read.npz"
-    processes.run_command("run", "--tf-v1", *originals.OPTIONS, program, tmp_path, saved, status=0)
-    read = np.load(saved)
-    for name, part, rows in (
-        ("validation", "train", slice(2)),
-        ("first", "train", slice(2, 5)),
-        ("test", "t10k", slice(4)),
-    ):
-        pixels = images[part][rows].reshape(-1, 784) / 255
-        np.testing.assert_allclose(read[name], pixels, 1e-6)
-        np.testing.assert_array_equal(read[f"{name}_labels"], np.eye(10)[labels[part][rows]])
+    assert len(names) == 91 and not failed, failed

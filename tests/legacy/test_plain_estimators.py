@@ -1,12 +1,9 @@
 """On an emulated TPU, a plain `Estimator` with a model_fn for TPU cores runs as one core."""
 
-import types
-
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from tensorflow.python.ops import gen_tpu_ops
 
 import estimator_emb as ee
 from estimator_emb.compat.internals.patches import Changes
@@ -83,19 +80,3 @@ def test_an_emulated_core_trains_as_without_a_tpu(tmp_path):
         momentum = 0.5 * momentum + 2 * (30 * w - 24)
         w -= 0.1 * momentum
     np.testing.assert_allclose(results[0][0]["w"], w, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("replicas", "stands_in"), [(1, True), (2, False)])
-def test_sums_over_replicas_are_not_replaced(replicas, stands_in, monkeypatch):
-    """With two replicas the op of a sum stays, although it has no kernel off a TPU."""
-    strategy = types.SimpleNamespace(num_replicas_in_sync=replicas)
-    monkeypatch.setattr(tf.distribute, "get_strategy", lambda: strategy)
-    before = gen_tpu_ops.cross_replica_sum
-    seen = []
-
-    def call(self):
-        seen.append(gen_tpu_ops.cross_replica_sum is not before)
-
-    emulated_tpu._call_model_fn(call, object())
-    assert seen == [stands_in]
-    assert gen_tpu_ops.cross_replica_sum is before

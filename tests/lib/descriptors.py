@@ -7,6 +7,8 @@ the list against the optimizers that the package exports. Describe a new optimiz
 
 import dataclasses
 import functools
+import json
+import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -75,155 +77,22 @@ class Optimizer:
         )
 
 
-_FTRL = {
-    "learning_rate_power": -0.5,
-    "l1": 0,
-    "l2": 0,
-    "beta": 0,
-    "multiply_linear_by_learning_rate": False,
-}
-_ADAM = {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "sum_inside_sqrt": True}
-_ADAGRAD_MOMENTUM = {
-    "momentum": 0.9,
-    "use_nesterov": False,
-    "exponent": 2,
-    "beta2": 1,
-    "epsilon": 1e-10,
-}
+def _read(entry):
+    """Returns the optimizer of an entry of tests/data/optimizers.json, which has no tuples."""
 
-OPTIMIZERS = (
-    Optimizer("sgd", optimizers.StochasticGradientDescentParameters(0.1), {}),
-    Optimizer("adagrad", optimizers.AdagradParameters(0.1, 0.2), {}, (0.2,)),
-    Optimizer(
-        "adagrad_momentum",
-        optimizers.AdagradMomentumParameters(0.1, 0.9),
-        _ADAGRAD_MOMENTUM,
-        (0, 0),
-    ),
-    Optimizer(
-        "adagrad_momentum_nesterov",
-        optimizers.AdagradMomentumParameters(0.1, 0.9, True, 3, 0.9, 0.1),
-        {"momentum": 0.9, "use_nesterov": True, "exponent": 3, "beta2": 0.9, "epsilon": 0.1},
-        (0, 0),
-    ),
-    Optimizer("adam", optimizers.AdamParameters(0.1), _ADAM, (0, 0)),
-    Optimizer(
-        "adam_outside",
-        optimizers.AdamParameters(0.1, 0.8, 0.9, 0.01, sum_inside_sqrt=False),
-        {"beta1": 0.8, "beta2": 0.9, "epsilon": 0.01, "sum_inside_sqrt": False},
-        (0, 0),
-    ),
-    Optimizer("ftrl", optimizers.FtrlParameters(0.1), _FTRL, (0.1, 0)),
-    Optimizer(
-        "ftrl_zero",
-        optimizers.FtrlParameters(0.1, initial_accumulator_value=0.0),
-        _FTRL,
-        (0, 0),
-    ),
-    Optimizer(
-        "ftrl_multiplied",
-        optimizers.FtrlParameters(
-            0.1,
-            learning_rate_power=-0.3,
-            l2_regularization_strength=0.1,
-            multiply_linear_by_learning_rate=True,
-        ),
-        {**_FTRL, "learning_rate_power": -0.3, "l2": 0.1, "multiply_linear_by_learning_rate": True},
-        (0.1, 0),
-    ),
-    Optimizer(
-        "ftrl_regularized",
-        optimizers.FtrlParameters(0.1, -0.5, 0.3, 0.2, 0.3, beta=1.0),
-        {**_FTRL, "l1": 0.2, "l2": 0.3, "beta": 1.0},
-        (0.3, 0),
-    ),
-    Optimizer(
-        "momentum",
-        optimizers.MomentumParameters(0.1, 0.9),
-        {"momentum": 0.9, "use_nesterov": False},
-        (0,),
-    ),
-    Optimizer(
-        "momentum_nesterov",
-        optimizers.MomentumParameters(0.1, 0.9, True),
-        {"momentum": 0.9, "use_nesterov": True},
-        (0,),
-    ),
-    Optimizer(
-        "rmsprop",
-        optimizers.RMSPropParameters(0.1, 0.9, 0.8, 1e-3, initial_ms=0.5),
-        {"rho": 0.9, "momentum": 0.8, "epsilon": 1e-3},
-        (0.5, 0),
-    ),
-    Optimizer(
-        "centered_rmsprop",
-        optimizers.CenteredRMSPropParameters(0.1, 0.9, 0.8, 0.01),
-        {"rho": 0.9, "momentum": 0.8, "epsilon": 0.01},
-        (0, 0, 0),
-    ),
-    Optimizer(
-        "adadelta",
-        optimizers.AdadeltaParameters(0.5, 0.95, 1e-3),
-        {"rho": 0.95, "epsilon": 1e-3},
-        (0, 0),
-    ),
-    Optimizer(
-        "proximal_adagrad",
-        optimizers.ProximalAdagradParameters(0.1, 0.2, 0.01, 0.02),
-        {"l1": 0.01, "l2": 0.02},
-        (0.2,),
-    ),
-    Optimizer(
-        "proximal_adagrad_plain",
-        optimizers.ProximalAdagradParameters(0.1, 0.2),
-        {"l1": 0, "l2": 0},
-        (0.2,),
-    ),
-    Optimizer(
-        "proximal_yogi",
-        optimizers.ProximalYogiParameters(0.1, l1_regularization_strength=0.05),
-        {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-3, "l1": 0.05, "l2": 0.0},
-        (1e-6, 0),
-    ),
-    Optimizer(
-        "frequency_estimator",
-        optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0),
-        {"tau": 0.1, "max_delta": 50.0, "outlier_threshold": 3.0},
-        (0,),
-    ),
-    Optimizer(
-        "tf2_sgd",
-        embedding.SGD(0.1, clipvalue=(None, 0.5)),
-        {},
-        surroundings={"clip_gradient": (None, 0.5)},
-    ),
-    Optimizer(
-        "tf2_adagrad",
-        embedding.Adagrad(0.1, weight_decay_factor=0.1),
-        {},
-        (0.1,),
-        surroundings={"weight_decay_factor": 0.1},
-    ),
-    Optimizer(
-        "tf2_adagrad_momentum",
-        embedding.AdagradMomentum(0.1, momentum=0.8),
-        {**_ADAGRAD_MOMENTUM, "momentum": 0.8},
-        (0, 0),
-    ),
-    Optimizer(
-        "tf2_adam",
-        embedding.Adam(0.1, clip_weight_max=0.5),
-        {**_ADAM, "epsilon": 1e-7},
-        (0, 0),
-        surroundings={"clip_weight": (None, 0.5)},
-    ),
-    Optimizer(
-        "tf2_ftrl",
-        embedding.FTRL(0.1, l2_regularization_strength=0.1),
-        {**_FTRL, "l2": 0.1},
-        (0.1, 0),
-    ),
-)
+    def named(key):
+        found = entry.get(key, {}).items()
+        return {name: tuple(one) if isinstance(one, list) else one for name, one in found}
+
+    module = {"optimizers": optimizers, "embedding": embedding}[entry["module"]]
+    parameters = getattr(module, entry["class"])(*entry["arguments"], **named("keywords"))
+    start, around = tuple(entry["start"]), named("surroundings")
+    return Optimizer(entry["name"], parameters, entry["formula"], start, around)
+
+
+_FILE = pathlib.Path(__file__).parents[1] / "data" / "optimizers.json"
+OPTIMIZERS = tuple(map(_read, json.loads(_FILE.read_text())))
+_FTRL = {one.name: one for one in OPTIMIZERS}["ftrl"].hyper
 
 _SURROUNDINGS = {
     "clip": {"clip_gradient": (-0.5, 0.75)},

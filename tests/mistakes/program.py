@@ -1,58 +1,14 @@
 """A good program. Mistakes can replace each part of it."""
 
-import builtins
-import os
 import types
 
-import pytest
 import tensorflow as tf
-import text_tables
 
 import estimator_emb as ee
 import feature_columns as fc
 
 v1 = tf.compat.v1
-MISTAKES = []
 MISSING = object()
-
-
-def add(text, file, names):
-    """Adds the mistakes of a text to the list.
-
-    A line [action error device] says what the program does (see `Program.run`) and which exception
-    it must raise. The device 'cpu' or 'host' is given if only that way of running is a mistake.
-    The lines below are mistakes: `place = value` (see `changed`), then the exception's whole text,
-    indented.
-
-    Args:
-      text: the mistakes. In messages, {lambda} stands for the mistake's function, {line} for the
-        line of another function, {directory} for the model's, and {NAME} for one of `names`.
-      file: the file of the mistakes. Messages show it in the names of their functions.
-      names: names that the values use, in addition to those of this file.
-    """
-    words = {"lambda": f"<lambda> ({os.path.basename(file)}, line {{line}})"}
-    words |= {name: value for name, value in names.items() if isinstance(value, str)}
-    for group in text.split("\n[")[1:]:
-        head, _, entries = group.partition("]\n")
-        action, error, *devices = head.split()
-        error = getattr(builtins, error, None) or getattr(tf.errors, error)
-        for number, (lines, message) in enumerate(text_tables.read(entries).items()):
-            assigned = (line.split(" = ", 1) for line in lines.splitlines())
-            change = {
-                place: eval(compile(value, file, "eval"), {**globals(), **names})
-                for place, value in assigned
-            }
-            for word, meaning in words.items():
-                message = message.replace(f"{{{word}}}", meaning)
-            name = lines.replace("\n", "; ")
-            message = message.replace("\\n", "\n")
-            for device in devices or ("cpu", "host"):
-                # The fast tests run each mistake on 'cpu' or 'host', in turns. The other case is
-                # slow.
-                slow = not devices and device == ("cpu", "host")[number % 2]
-                marks = [pytest.mark.slow] * slow
-                mistake = device, action, change, error, message
-                MISTAKES.append(pytest.param(*mistake, id=f"{name}-{device}", marks=marks))
 
 
 def changed(program, change):

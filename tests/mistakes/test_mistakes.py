@@ -1,24 +1,49 @@
 """Common mistakes, as small changes of a good program, get a helpful error message.
 
-The changes are in `changes.py` and `functions.py` beside this file.
+mistakes.json has the changes: places in the program (see `changed`), each with the expression of
+its new value. An entry also has the call, the device if only one of them has the mistake, and a
+phrase of the message. `checks` has an entry for each registered check. Its phrase is in
+docs/errors.md, and … in it stands for any text.
 """
 
+import builtins
+import json
 import pathlib
 import re
 import shutil
 
-import changes  # noqa: F401
-import checks
-import functions  # noqa: F401
+import functions
 import harness
 import pytest
 import tensorflow as tf
-from program import MISTAKES, Program, changed
+from program import Program, changed
 
 import estimator_emb as ee
 from estimator_emb.guards import watching
 
-FILES = ("functions.py", "program.py", "test_mistakes.py")
+TABLE = json.loads(pathlib.Path(__file__).with_name("mistakes.json").read_text())
+
+
+def change_of(entry):
+    """Returns {place: new value} of an entry of the table."""
+    return {
+        place: eval(compile(value, "mistakes.json", "eval"), vars(functions))
+        for place, value in entry["change"].items()
+    }
+
+
+def mistakes(is_first):
+    """Yields the mistakes, each on 'cpu' or 'host' in turns, or those on the other device."""
+    for number, entry in enumerate(TABLE["errors"]):
+        devices = [entry["device"]] if "device" in entry else ["cpu", "host"]
+        error = getattr(builtins, entry["error"], None) or getattr(tf.errors, entry["error"])
+        name = "; ".join(f"{place} = {value}" for place, value in entry["change"].items())
+        for device in devices:
+            if is_first == (device == devices[number % len(devices)]):
+                case = device, entry["call"], change_of(entry), error, entry["phrase"]
+                yield pytest.param(*case, id=f"{entry['call']}; {name}")
+
+
 WITHOUT_STEP = {"train_op": lambda program, loss: program.dense_optimizer().minimize(loss)}
 
 
@@ -49,29 +74,42 @@ def test_the_good_program_runs(tmp_path, device, dicts):
     assert program.run("export")
 
 
-def said(error, directory):
-    """Returns the text of an error, without the parts that differ between two runs of a test."""
-    text = str(error).replace(str(directory), "{directory}")
-    for file in FILES:
-        text = re.sub(rf"\b{file}, line \d+", f"{file}, line {{line}}", text)
-    return text
-
-
-@pytest.mark.fast(8)
-@pytest.mark.parametrize("device, action, change, error, message", MISTAKES)
-def test_a_mistake_gets_its_message(
-    device, action, change, error, message, tmp_path, trained, monkeypatch
-):
-    if action == "export":
-        shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
-    program = Program(tmp_path, None if device == "cpu" else device)
+def refused(program, action, change, error, monkeypatch):
+    """Returns the error of a changed program."""
     with pytest.raises(Exception) as caught:
         changed(program, change)
         for variable, value in program.environment.items():
             monkeypatch.setenv(variable, value)
         program.run(action)
-    assert said(caught.value, tmp_path).rstrip() == message
     assert isinstance(caught.value, error)
+    return str(caught.value).rstrip()
+
+
+MISTAKE = "device, action, change, error, phrase"
+
+
+@pytest.mark.fast(8)
+@pytest.mark.parametrize(MISTAKE, mistakes(is_first=True))
+def test_a_mistake_gets_its_message(
+    device, action, change, error, phrase, tmp_path, trained, monkeypatch, same_message
+):
+    if action == "export":
+        shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
+    program = Program(tmp_path, None if device == "cpu" else device)
+    message = refused(program, action, change, error, monkeypatch)
+    assert phrase in message
+    same_message(re.sub(r"(\w+\.py, line) \d+", r"\1 N", message))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(MISTAKE, mistakes(is_first=False))
+def test_a_mistake_gets_its_message_on_the_other_device(
+    device, action, change, error, phrase, tmp_path, trained, monkeypatch
+):
+    if action == "export":
+        shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
+    program = Program(tmp_path, None if device == "cpu" else device)
+    assert phrase in refused(program, action, change, error, monkeypatch)
 
 
 def test_a_message_has_the_line_of_its_function(tmp_path):
@@ -135,22 +173,20 @@ def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):
         program.estimator["model_fn"] = model_fn
     program.run("train")
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"model.ckpt-{last}")
-    assert [line for line in harness.said(caplog) if "global step" in line] == [
-        "The train_op of model_fn does not increase the global step, unless one of the hooks does "
-        "(Counter). Without that, steps and max_steps never end a training, and no checkpoint is "
-        "saved by steps or at the end, so that the last trained weights are lost. Pass "
-        "tf.compat.v1.train.get_global_step() as global_step to minimize or apply_gradients; give "
-        "it to a Keras optimizer as its iterations."
-    ]
+    (said,) = [line for line in harness.said(caplog) if "global step" in line]
+    assert "does not increase the global step, unless one of the hooks does (Counter)." in said
 
 
-CHECKED = list(checks.rows())
+CHECKED = [
+    (entry["check"], entry["call"], entry["device"], change_of(entry), entry["phrase"])
+    for entry in TABLE["checks"]
+]
 ERRORS = pathlib.Path(__file__).parents[2] / "docs" / "errors.md"
 
 
 def test_each_check_has_a_row_and_a_line_on_the_page():
     names = {check.run.__name__ for check in watching.CHECKS}
-    assert {row[0] for row in CHECKED} == names, "The rows of tests/mistakes/checks.py differ."
+    assert {row[0] for row in CHECKED} == names, "The checks of mistakes.json differ."
     quoted = "\n".join(re.findall(r"`([^`]+)`", ERRORS.read_text()))
     missing = [phrase for *_, phrase in CHECKED if phrase not in quoted]
     assert not missing, f"docs/errors.md does not quote {missing}"

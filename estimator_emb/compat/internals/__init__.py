@@ -15,7 +15,7 @@ that a TensorFlow does not have, and docs/contributing.md says what to do then.
     patches        replaces attributes and modules, and puts them back
 
 A TensorFlow module is imported whole if we or others replace an attribute of it.
-`tests/compat/internals/private_attributes.py` lists the attributes that we use, of such modules and
-of objects that are not ours. `estimators` and `tpu_estimator` can be imported only after
+`tests/compat/internals/private_attributes.json` lists the attributes that we use, of such modules
+and of objects that are not ours. `estimators` and `tpu_estimator` can be imported only after
 `compat.prepare()`.
 """

@@ -136,18 +136,6 @@ def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, 
     assert now[0] > 4000
 
 
-def test_pauses_may_be_nested(monkeypatch):
-    now = clock(monkeypatch)
-    before = progress.clock()
-    with progress.pausing():
-        now[0] += 1.0
-        with progress.pausing():
-            now[0] += 2.0
-        assert progress.clock() == before
-    now[0] += 0.5
-    assert progress.clock() == before + 0.5
-
-
 @pytest.mark.parametrize(("host", "shows"), [(0, True), (1, False)])
 def test_a_worker_shows_its_progress_and_another_host_does_not(host, shows):
     """Neither is the chief. Host 0 shows the progress of all hosts."""

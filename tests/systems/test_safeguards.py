@@ -83,10 +83,6 @@ SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4
 
 EACH_KIND = ["own", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("canned", "keras"))]
 of_each_kind = pytest.mark.parametrize("kind", EACH_KIND)
-NO_BATCH = (
-    "input is empty or misspecified: a file pattern that matches nothing, samples that a filter() "
-    "leaves out, or, with drop_remainder=True, fewer samples than a batch."
-)
 
 
 @pytest.mark.parametrize("kind", [*EACH_KIND, "train_and_evaluate"])
@@ -105,13 +101,9 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
     step = int(saved.rpartition("-")[2])
     assert 4 <= step <= 6  # The signal comes while a batch is read.
     at = "" if evaluates else f" at step {step}"  # The last evaluation is abandoned.
-    # A slow machine also says this.
-    lines = [one for one in harness.said(caplog) if "waits for TensorFlow to close" not in one]
-    assert lines == [
-        "SIGTERM: training ends with this step. Another signal ends it at once.",
-        f"SIGTERM ended the training{at}. The model is saved in {saved}: run the "
-        "program again to go on from there.",
-    ]
+    first, *_, last = harness.said(caplog)
+    assert first == "SIGTERM: training ends with this step. Another signal ends it at once."
+    assert last.startswith(f"SIGTERM ended the training{at}. The model is saved in {saved}: run")
     estimator.train(lambda: input_fn().repeat(), max_steps=step + 2)
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-{step + 2}"
 
@@ -120,27 +112,22 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
 def test_an_evaluation_without_input_is_an_error(kind, tmp_path):
     estimator = make(kind, tmp_path)
     estimator.train(input_fn, steps=1)
-    message = (
-        f"evaluate: input_fn yielded no batch, so there is nothing to evaluate. Perhaps {NO_BATCH}"
-    )
     nothing = functools.partial(input_fn, 0)
     specs = tf.estimator.TrainSpec(input_fn, max_steps=2), tf.estimator.EvalSpec(nothing)
     for call in (
         functools.partial(estimator.evaluate, nothing),
         functools.partial(tf.estimator.train_and_evaluate, estimator, *specs),
     ):
-        with pytest.raises(tf.errors.OutOfRangeError) as raised:
+        with pytest.raises(tf.errors.OutOfRangeError, match="^evaluate: input_fn yielded no batch"):
             call()
-        assert str(raised.value) == message
 
 
-def test_a_training_without_input_is_a_warning(tmp_path, caplog):
+def test_a_training_without_input_is_a_warning(tmp_path, caplog, same_message):
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         estimator = make("own", tmp_path).train(lambda: input_fn(0))
-    assert harness.said(caplog) == [
-        "train: input_fn yielded no batch: the input ended before the first step, and training "
-        f"with estimator made no steps. Perhaps {NO_BATCH}"
-    ]
+    (said,) = harness.said(caplog)
+    assert said.startswith("train: input_fn yielded no batch: the input ended before the first")
+    same_message(said)
     assert estimator.get_variable_value("global_step") == 0
 
 
@@ -173,17 +160,9 @@ CALLS = {
     "train": lambda estimator, folder: estimator.train(input_fn, steps=1),
 }
 WIDER = {
-    "own": ["w is [3, 5] here and [3, 4]"],
-    "canned": [
-        "dnn/hiddenlayer_0/bias is [5] here and [4]",
-        "dnn/hiddenlayer_0/kernel is [3, 5] here and [3, 4]",
-        "dnn/logits/kernel is [5, 1] here and [4, 1]",
-    ],
-    "keras": [
-        "layer_with_weights-0/bias/.ATTRIBUTES/VARIABLE_VALUE is [5] here and [4]",
-        "layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE is [3, 5] here and [3, 4]",
-        "layer_with_weights-1/kernel/.ATTRIBUTES/VARIABLE_VALUE is [5, 1] here and [4, 1]",
-    ],
+    "own": "w is [3, 5] here and [3, 4]",
+    "canned": "dnn/hiddenlayer_0/kernel is [3, 5] here and [3, 4]",
+    "keras": "layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE is [3, 5] here and [3, 4]",
 }
 
 
@@ -193,39 +172,20 @@ def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
     for call in CALLS.values():
         with pytest.raises(UnfitCheckpoint) as raised:
             call(make(kind, tmp_path, 5), tmp_path)
-        lines = [
-            line
-            for line in raised.value.message.splitlines()
-            if "Adagrad" not in line and " more" not in line
-        ]
-        # The error lists variables in the program's order of creation.
-        path = f"{tmp_path}/model.ckpt-1"
-        assert [lines[0], *sorted(lines[1:-1]), lines[-1]] == [
-            f"Restoring from checkpoint failed: '{path}' does not fit the program:",
-            *(f"  variable {line} in the checkpoint" for line in WIDER[kind]),
-            "What to do: build the model as it was when it was saved, or train in another "
-            "model_dir.",
-        ]
+        first, *lines, _ = raised.value.message.splitlines()
+        assert first.endswith(f"'{tmp_path}/model.ckpt-1' does not fit the program:")
+        assert f"  variable {WIDER[kind]} in the checkpoint" in lines
         # A model that fits still runs.
         call(make(kind, tmp_path), tmp_path)
 
 
-def test_a_renamed_variable_is_named_with_similar_variables(tmp_path):
+def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_message):
     make("own", tmp_path).train(input_fn, max_steps=1)
-    path = f"{tmp_path}/model.ckpt-1"
-    also = {"export": "Could not load all requested variables from checkpoint. "}
-    for name, call in CALLS.items():
+    for call in CALLS.values():
         with pytest.raises(MissingCheckpoint) as raised:
             call(make("own", tmp_path, name="weights"), tmp_path)
-        assert raised.value.message == (
-            f"{also.get(name, '')}Restoring from checkpoint failed: '{path}' does not fit the "
-            "program:\n"
-            "  Key weights not found in checkpoint: it is [3, 4], and of that shape the checkpoint "
-            "has w\n"
-            # Only the shape matches, as in another model's folder.
-            "What to do: build the model as it was when it was saved, or train in another "
-            "model_dir."
-        )
+        assert "Key weights not found in checkpoint: it is [3, 4]" in raised.value.message
+        same_message(raised.value.message)
 
 
 def test_a_missing_checkpoint_is_an_error_and_an_untrained_model_a_warning(tmp_path, caplog):
@@ -253,10 +213,7 @@ def test_a_warm_start_begins_at_step_0_and_refuses_unknown_patterns(tmp_path, ca
         return tf.estimator.Estimator(like.model_fn, f"{tmp_path}/new", warm_start_from=start)
 
     message = harness.refusal(ValueError, started(["nothing"]).train, input_fn)
-    assert message == (
-        "warm_start_from: vars_to_warm_start has the pattern 'nothing', which fits no variable of "
-        f"the model. The model has {', '.join(sorted([*names, 'global_step']))}."
-    )
+    assert "vars_to_warm_start has the pattern 'nothing', which fits no variable" in message
     with caplog.at_level(logging.INFO, "estimator_emb"):
         started([".*"]).train(input_fn, steps=1)
     said = f"Warm start from {tmp_path}/old: {', '.join(names)}; initialized: global_step."

@@ -5,7 +5,6 @@ A plain `Estimator` is tensorflow-estimator's own class, without our code.
 
 import harness
 import numpy as np
-import processes as processes_lib
 import pytest
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.api._v1.estimator import experimental as api_v1
@@ -136,51 +135,3 @@ def test_in_memory_evaluation_equals_that_of_the_checkpoint(way, tmp_path):
         rows = variables[table][ITEMS]
         np.testing.assert_allclose(totals[step], rows.mean(), rtol=1e-5)
     assert totals[2] != totals[4]
-
-
-PROGRAM = """
-    import pathlib
-    import sys
-    sys.path.insert(0, sys.argv[2])
-    import processes
-    import tensorflow as tf
-    import test_experimental as tests
-    import estimator_emb as ee
-
-    processes.join_soon()
-    made = tests.of_ours("host", sys.argv[1])
-    worker_trains = pathlib.Path(sys.argv[1] + "_worker_trains")
-    class Steps(tf.compat.v1.train.SessionRunHook):
-        def after_run(self, run_context, run_values):
-            if not made.config.is_chief:
-                worker_trains.touch()
-    class Told:
-        calls = 0
-        def __call__(self):
-            Told.calls += 1
-            return Told.calls >= 200 and worker_trains.exists()
-    hook = ee.experimental.make_early_stopping_hook(
-        made, Told(), run_every_secs=None, run_every_steps=1
-    )
-    ee.train_and_evaluate(
-        made,
-        ee.TrainSpec(tests.input_fn, max_steps=10**6, hooks=[hook, Steps()]),
-        ee.EvalSpec(tests.input_fn, steps=1),
-    )
-    print("goes on", type(hook).__name__, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_hook_of_the_chief_stops_workers_and_servers(tmp_path):
-    here = str(tmp_path.joinpath(__file__).parent)
-    arguments = [str(tmp_path / "model"), here]
-    jobs = {"chief": 1, "worker": 1, "ps": 1}
-    with processes_lib.Processes(tmp_path, PROGRAM, arguments, jobs) as cluster:
-        started = [cluster.start(job) for job in ("ps", "worker", "chief")]
-        cluster.ended(*started)
-        _, worker, chief = (one.log.read_text() for one in started)
-    assert "goes on _CheckForStoppingHook" in worker
-    assert "goes on _StopOnPredicateHook" in chief
-    latest = tf.train.latest_checkpoint(str(tmp_path / "model"))
-    assert 100 < int(latest.rpartition("-")[2]) < 10**5
