@@ -23,10 +23,7 @@ def test_missing_labels_of_a_plain_estimator_are_named(installed, tmp_path):
 
     estimator = ee.Estimator(model_fn, str(tmp_path))
     message = harness.refusal(ValueError, estimator.train, input_fn, steps=1)
-    assert message.endswith(
-        "In model_fn, labels is None in mode 'train', for input_fn returned only features: "
-        "return a Dataset of (features, labels), or both."
-    )
+    assert "In model_fn, labels is None in mode 'train'" in message
     estimator.train(lambda: (tf.constant([1.0]), tf.constant([2.0])), steps=1)
 
 

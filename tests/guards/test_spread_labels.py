@@ -52,11 +52,9 @@ def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
     }
     assert len(told) == len(MISTAKES)
     for kind, loss in MISTAKES.items():
-        begin, _, _ = of_lines[loss.__code__.co_firstlineno].partition(" The op ")
-        assert begin == (
+        assert of_lines[loss.__code__.co_firstlineno].startswith(
             f"The loss of model_fn is of all pairs of samples: {kind} of ({size},), from labels, "
-            f"and ({size}, 1) gives ({size}, {size}). Give both one shape, as by "
-            "tf.reshape(labels, [-1, 1]) or tf.squeeze(logits, 1)."
+            f"and ({size}, 1) gives ({size}, {size})."
         )
 
 
