@@ -80,7 +80,9 @@ OF_PROGRAM = tf.errors.OutOfRangeError(None, None, "of the program")
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("error", [None, StopIteration(), OF_PROGRAM], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(
+    "error", [None, StopIteration(), OF_PROGRAM], ids=lambda one: type(one).__name__
+)
 def test_an_intended_end_is_not_logged(error, tmp_path, log):
     """A hook ends the training, it has no number of steps, or the input has exactly enough."""
     estimator = make(tmp_path, use_tpu=False)

@@ -359,10 +359,8 @@ PROGRAMS = {
     "best loss below a weight": writing("w/best", lambda x, best: INF),
     "a mask of infinity": mask_of_infinity,
     "a metric of nothing": metric_of_nothing,
-
     "batch normalization": normalized,
     "moving averages": (linear, Averaged),
-
     "loss scale": (linear, scaled),
     "masked NaN": masked_input,
 }

@@ -38,7 +38,6 @@ def test_a_wrong_number_of_samples_is_named(cores, dense, labels, said, tmp_path
         same_message(rest[-1])
 
 
-
 def raises(features, labels, params):
     raise ValueError("depth must be even, got 3")
 

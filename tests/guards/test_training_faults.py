@@ -3,7 +3,6 @@
 Stock tensorflow-estimator trains such models without a message.
 """
 
-import contextlib
 import re
 
 import harness
@@ -21,6 +20,8 @@ X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
 of_each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
 off_a_tpu = pytest.mark.parametrize("kind", ["plain", SLOW[0]])
+
+
 def input_fn(params=None):
     return tf.data.Dataset.from_tensors(({"x": X}, X[:, :1])).repeat()
 
@@ -149,9 +150,7 @@ def subclassed(keras, layer):
 @pytest.mark.fast(4)
 @of_each_kind
 @pytest.mark.parametrize("keras", [tf.keras, v1.keras], ids=["v2", "v1"])
-@pytest.mark.parametrize(
-    "make_model", [functional, subclassed, bare]
-)
+@pytest.mark.parametrize("make_model", [functional, subclassed, bare])
 def test_the_advice_mends_keras_batch_normalization(kind, keras, make_model, tmp_path, caplog):
     for mends in (False, True):
         updates = []
@@ -213,9 +212,7 @@ def in_a_branch(x):
 
 
 @of_each_kind
-@pytest.mark.parametrize(
-    "inputs", [metric, given_by_program, saved_by_program, in_a_branch]
-)
+@pytest.mark.parametrize("inputs", [metric, given_by_program, saved_by_program, in_a_branch])
 def test_intended_unrun_updates_cause_no_warning(kind, inputs, tmp_path, caplog):
     make(kind, tmp_path, inputs).train(input_fn, max_steps=1)
     assert said(caplog) == []
@@ -439,6 +436,7 @@ def of_the_rest(loss):
 
 
 # Calls of TensorFlow 2.
+
 
 def without_line(caplog):
     lines = [line for line in harness.said(caplog) if line.startswith(("A tf", "tf.", "An assert"))]
