@@ -43,20 +43,6 @@ def test_no_other_module_calls_a_check():
     assert named == set()
 
 
-def test_no_other_module_has_a_hook_that_watches_a_call():
-    """Backends run steps with the `running` hooks. CheckpointInputPipelineHook is for programs."""
-    found = {
-        node.name
-        for file in PACKAGE.rglob("*.py")
-        if file.relative_to(PACKAGE).parts[0] in ("backends", "estimator.py", "legacy", "preflight")
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.ClassDef)
-        if any(ast.unparse(base).endswith("Hook") for base in node.bases)
-    }
-    running = {"LoopHook", "Member", "_AtBegin", "HostCopy", "_FlushHook", "_LoadHook"}
-    assert found == {*running, "CheckpointInputPipelineHook"}
-
-
 def input_fn(params=None):
     size = params["batch_size"] if params else 8
     labels = {"x": np.ones([size, 2], np.float32)}
