@@ -10,7 +10,6 @@ import pytest
 import reference
 import tensorflow as tf
 from descriptors import OPTIMIZERS
-from restored_embedding import restored, updated
 from saved_values import WORDS, write
 
 import estimator_emb as ee
@@ -63,13 +62,21 @@ def everything(tmp_path_factory):
     return spec, saved, embedding.checkpoint_to_tensorflow(spec, path, str(folder / "tf2"))
 
 
+def restored(moved, made=theirs.TPUEmbedding):
+    """Restores a checkpoint that holds just this layer into a new layer. Returns layer and step."""
+    layer = made(moved.translation.features, None)
+    layer.build()
+    step = tf.Variable(0, dtype=tf.int64)
+    saver = tf.train.Checkpoint(embedding=layer, step=step)
+    saver.restore(moved.checkpoint).assert_consumed()
+    return layer, int(step)
+
+
 def test_every_optimizer_resumes_in_tensorflow_2(everything):
-    """A step of TensorFlow's ops on restored values equals the formula's step on saved values."""
+    """TensorFlow finds each value under its name. Golden cases test the translated optimizers."""
     _, saved, moved = everything
     layer, step = restored(moved)
     assert step == 12
-    rows = np.array([1, 4, 6])
-    gradients = harness.normal(5, 3, DIMENSION)
     for one in MOVED:
         variables = layer._variables[one.name]
         slots = {slot.name: slot.suffix for slot in one.parameters.slots}
@@ -78,13 +85,6 @@ def test_every_optimizer_resumes_in_tensorflow_2(everything):
             np.testing.assert_array_equal(variables[slot], saved[one.name + suffix], one.name)
             place = f"embedding/{one.name}" + (f"/{slot}" if suffix else "")
             assert moved.variables[one.name + suffix] == place
-        feature = moved.translation.features[f"of_{one.name}"]
-        w, *before = (saved[one.name + suffix][rows] for suffix in ("", *slots.values()))
-        wanted = one.step(one.parameters.learning_rate, gradients, w, before)
-        updated(feature.table.optimizer, variables, rows, gradients)
-        for slot, value in zip(("parameters", *slots), wanted, strict=True):
-            got = tf.gather(variables[slot], rows)
-            np.testing.assert_allclose(got, value, rtol=2e-5, atol=1e-5, err_msg=one.name)
     assert set(moved.left_out) == {
         one.name + slot.suffix for one in STAYING for slot in one.parameters.slots
     }
