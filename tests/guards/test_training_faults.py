@@ -325,14 +325,6 @@ def test_branches_of_a_step_count_once(kind, tmp_path, caplog):
     assert harness.last_step(tmp_path) == 3
 
 
-@of_each_kind
-def test_a_keras_optimizer_that_returns_none_is_named(kind, tmp_path, same_message):
-    estimator = make(kind, tmp_path, train_op=lambda loss: None)
-    message = harness.refusal(ValueError, estimator.train, input_fn, max_steps=1)
-    assert message.startswith("Missing train_op.")
-    same_message(message)
-
-
 # Keras layers called without `training`.
 
 
