@@ -108,6 +108,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.fast(5)
 @of_each_kind
 @pytest.mark.parametrize("build", LEFT_OUT, ids=lambda one: one.__name__)
 def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog):

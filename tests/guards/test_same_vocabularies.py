@@ -101,9 +101,11 @@ def refused(call, estimator):
     return message
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("column", [from_list, from_file])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["tables", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
+)
 def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
     folder = tmp_path / "model"
     module = fc if kind == "tables" else tf.feature_column

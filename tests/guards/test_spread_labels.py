@@ -44,6 +44,7 @@ def told_of(losses, directory, cores, static, caplog):
     return [one for one in harness.said(caplog) if "pairs" in one]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
 def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
     told = told_of(MISTAKES, tmp_path, cores, size is not None, caplog)
@@ -58,6 +59,7 @@ def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
         )
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("static", [False, True])
 def test_intended_pairs_cause_no_warning(static, tmp_path, caplog):
     assert told_of(MEANT, tmp_path, None, static, caplog) == []

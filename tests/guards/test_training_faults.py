@@ -142,7 +142,7 @@ def subclassed(keras, layer):
     return Own()
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @of_each_kind
 @pytest.mark.parametrize("keras", [tf.keras, v1.keras], ids=["v2", "v1"])
 @pytest.mark.parametrize("make_model", [functional, subclassed, bare])
@@ -168,6 +168,7 @@ def test_the_advice_mends_keras_batch_normalization(kind, keras, make_model, tmp
         np.testing.assert_allclose(estimator.get_variable_value(name), mean, rtol=1e-5)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("cores", [None, 1, 2])
 def test_an_update_behind_a_table_that_no_step_runs_is_named(cores, tmp_path, caplog):
     def model_fn(features, labels, mode, params):
@@ -234,6 +235,7 @@ def of_stock(caplog):
     return [line for line in caplog.messages if line.startswith(STOCK_SAYS)]
 
 
+@pytest.mark.fast(4)
 @of_each_kind
 @pytest.mark.parametrize("train_op", [without_step, of_keras, in_no_train_op])
 @pytest.mark.parametrize("asked", [{"max_steps": 3}, {"steps": 3}, {}])
