@@ -48,6 +48,21 @@ def test_what_tensorflow_estimator_takes_trains(installed, tmp_path):
     assert len(steps) == 3
 
 
+@pytest.mark.parametrize(
+    "returned, phrase",
+    [
+        ("text", "it returned a str. For Python's values, see tf.data.Dataset.from_generator"),
+        (tf.data.Dataset.range(4), "must return its features as a dict; .* returned a tensor."),
+    ],
+    ids=["text", "dataset"],
+)
+def test_what_input_fn_wrongly_returns_is_named(returned, phrase, tmp_path):
+    spec = harness.table_spec(4, 2, ee.AdagradParameters(0.1))
+    estimator = harness.estimator(harness.gradient_model_fn(["x"]), spec, tmp_path)
+    with pytest.raises((TypeError, ValueError), match=phrase):
+        estimator.train(lambda params: returned, steps=1)
+
+
 def batches(params=None):
     data = tf.data.Dataset.from_tensors(({"x": tf.ones([4, 2])}, tf.ones([4, 1])))
     return data.repeat()
