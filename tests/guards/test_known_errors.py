@@ -187,14 +187,22 @@ def test_a_misspelt_feature_is_suggested(action, tmp_path):
         next(result)
 
 
-def test_a_missing_key_of_params_is_not_told_the_features(tmp_path):
+@pytest.mark.parametrize(
+    "read, key",
+    [
+        (lambda params: params["rate"], "rate"),
+        (lambda own: own["x"], "x"),  # The batch has this feature.
+    ],
+    ids=["params", "own"],
+)
+def test_a_missing_key_of_another_dict_is_not_told_the_features(read, key, tmp_path):
     def model_fn(features, labels, mode, params):
-        return params["rate"]
+        return read(params)
 
     estimator = tf.estimator.Estimator(model_fn, str(tmp_path), params={})
     with pytest.raises(KeyError) as error:
         estimator.train(batches)
-    assert error.value.args == ("rate",)
+    assert error.value.args == (key,)
 
 
 def test_kmeans_without_a_seed_is_not_told_that_labels_are_missing(tmp_path):
