@@ -34,13 +34,10 @@ def trained(once, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["run[1]", "run\\1"])
-def test_refuses_paths_that_tensorflow_reads_as_patterns(name, once, tmp_path):
+def test_refuses_paths_that_tensorflow_reads_as_patterns(name, once, tmp_path, same_message):
     for way in ("host", "emulated"):
-        assert harness.refusal(ValueError, make, tmp_path / name, way) == (
-            f"TPUEstimator: model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow "
-            "reads [...] and \\ in a path as a pattern, and so would not find what it saves there."
-            "\nWhat to do: give a folder whose path has no [ and no \\."
-        )
+        message = harness.refusal(ValueError, make, tmp_path / name, way)
+        assert f"model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow" in message
     assert not list(tmp_path.iterdir())
     folder = shutil.copytree(once, tmp_path / name)
     path = f"{folder}/model.ckpt-2"
@@ -48,22 +45,17 @@ def test_refuses_paths_that_tensorflow_reads_as_patterns(name, once, tmp_path):
         ("evaluate", make(tmp_path / "new"), {"checkpoint_path": path}),
         ("train", make(tmp_path / "new", start=str(folder)), {}),
     ):
-        assert refused(what, estimator, tf.errors.NotFoundError, **kwargs) == (
-            f"Restoring from checkpoint failed: checkpoint '{path}' is there, but TensorFlow does "
-            "not find it: it reads [...] and \\ in a path as a pattern.\n"
-            "What to do: rename the folder so that its path has no [ and no \\."
-        )
+        message = refused(what, estimator, tf.errors.NotFoundError, **kwargs)
+        assert f"checkpoint '{path}' is there, but TensorFlow does not find it" in message
+    same_message(message)
 
 
-def test_warns_of_patterns_that_match_themselves(once, tmp_path, caplog):
+def test_warns_of_patterns_that_match_themselves(once, tmp_path, caplog, same_message):
     folder = shutil.copytree(once, tmp_path / "run*?{1}]")
     call("train", make(folder))
     assert checkpoint_files.latest(str(folder)) == f"{folder}/model.ckpt-3"
-    assert (
-        f"model_dir '{folder}': TensorFlow reads * and ? in a path as a pattern. It finds what it "
-        "saves there, but when it deletes old checkpoints, it deletes those of other folders that "
-        "the pattern fits too."
-    ) in caplog.messages
+    (line,) = (line for line in harness.said(caplog) if "TensorFlow reads * and ?" in line)
+    same_message(line)
 
 
 def test_accepts_paths_with_harmless_special_characters(tmp_path, monkeypatch):
@@ -76,33 +68,18 @@ def test_accepts_paths_with_harmless_special_characters(tmp_path, monkeypatch):
         assert checkpoint_files.latest(folder) == f"{folder}/model.ckpt-{step}"
 
 
-def state(kind, folder):
-    """Damages the `checkpoint` file. Returns the expected description."""
-    file = folder / "checkpoint"
-    whole = file.read_text()
-    if kind == "missing":
-        file.unlink()
-    else:
-        file.write_text({"empty": "", "damaged": whole[:20]}[kind])
-    return f"file '{file}', which says which checkpoint is the latest, is {kind}"
-
-
-def advice(folder, newest="model.ckpt-2"):
-    return (
-        f"Checkpoints in '{folder}': model.ckpt-0, model.ckpt-1, model.ckpt-2.\n"
-        f"What to do: to go on from '{newest}', write the line  model_checkpoint_path: "
-        f"\"{newest}\"  into '{folder}/checkpoint'; to read one of them as it is, give its path as "
-        "checkpoint_path; to start anew, use another model_dir."
-    )
-
-
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ["missing", "empty", "damaged"])
-def test_refuses_a_model_dir_without_its_state_file(kind, trained):
+def test_refuses_a_model_dir_without_its_state_file(kind, trained, same_message):
+    file = trained / "checkpoint"
+    whole = file.read_text()
+    file.write_text(whole[:20] if kind == "damaged" else "")
+    if kind == "missing":
+        file.unlink()
     estimator = make(trained)
-    message = f"{PHRASE}: {state(kind, trained)}.\n{advice(trained)}"
-    for what in CALLS:
-        assert refused(what, estimator, checkpoint_files.MissingCheckpoint) == message
+    (message,) = {refused(what, estimator, checkpoint_files.MissingCheckpoint) for what in CALLS}
+    assert message.startswith(f"{PHRASE}: file '{file}', which says which checkpoint is the latest")
+    same_message(message)
     specs = ee.TrainSpec(input_fn, max_steps=3), ee.EvalSpec(input_fn, steps=1)
     with pytest.raises(ValueError) as error:
         ee.train_and_evaluate(estimator, *specs)
@@ -112,13 +89,13 @@ def test_refuses_a_model_dir_without_its_state_file(kind, trained):
         estimator.latest_checkpoint()
     call("predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1")
     # Do as the message says.
-    (trained / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-2"')
+    file.write_text('model_checkpoint_path: "model.ckpt-2"')
     call("train", estimator)
     assert estimator.latest_checkpoint() == f"{trained}/model.ckpt-3"
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_refuses_a_missing_latest_checkpoint(remote, trained):
+def test_refuses_a_missing_latest_checkpoint(remote, trained, same_message):
     """It was deleted, or the directory was moved and its paths are absolute."""
     named = f"{trained}/model.ckpt-2"
     if remote:
@@ -126,32 +103,24 @@ def test_refuses_a_missing_latest_checkpoint(remote, trained):
         (trained / "checkpoint").write_text(f'model_checkpoint_path: "{named}"')
     else:
         (trained / "model.ckpt-2.index").unlink()
-    first = f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone.\n"
-    others = advice(trained, "model.ckpt-1")
-    others = others if remote else others.replace(", model.ckpt-2.", ".")
-    for what in CALLS:
-        assert refused(what, make(trained)) == first + others
+    (message,) = {refused(what, make(trained)) for what in CALLS}
+    assert message.startswith(
+        f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone."
+    )
+    same_message(message)
     for file in trained.glob("model.ckpt-*"):
         file.unlink()
-    for what in CALLS:
-        assert refused(what, make(trained)) == (
-            f"{first}There is no other checkpoint in '{trained}'.\nWhat to do: restore the "
-            f"checkpoint, or, to start anew, delete '{trained}/checkpoint'."
-        )
+    same_message(refused("train", make(trained)))
     (trained / "checkpoint").unlink()
     call("train", make(trained))
 
 
-def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplog):
+def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplog, same_message):
     (trained / "checkpoint").write_text(f'model_checkpoint_path: "{trained}/model.ckpt-1"')
     copy = shutil.copytree(trained, tmp_path / "copy")
     assert make(copy).latest_checkpoint() == f"{trained}/model.ckpt-1"
-    said = harness.said(caplog)
-    assert said == [
-        f"File '{copy}/checkpoint' names '{trained}/model.ckpt-1', of another folder, although "
-        "there is a model.ckpt-1 beside it. If the folder is a copy, write  "
-        'model_checkpoint_path: "model.ckpt-1"  into that file.'
-    ]
+    (line,) = harness.said(caplog)
+    same_message(line)
     caplog.clear()
     assert make(trained).latest_checkpoint() == f"{trained}/model.ckpt-1"
     assert harness.said(caplog) == []
@@ -178,6 +147,7 @@ def test_waits_for_a_checkpoint_being_written(first, trained, monkeypatch):
     assert len(slept) == 2
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("when", ["model_fn", "restore"])
 @pytest.mark.parametrize("what", CALLS[1:])
 def test_error_for_a_checkpoint_deleted_while_it_is_restored(what, when, trained, monkeypatch):
@@ -194,12 +164,8 @@ def test_error_for_a_checkpoint_deleted_while_it_is_restored(what, when, trained
     monkeypatch.setattr(*place, lambda *args, **kw: delete() or as_it_was(*args, **kw))
     with pytest.raises(tf.errors.NotFoundError) as error:
         call(what, estimator)
-    assert str(error.value) == (
-        f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is "
-        "gone: a training may have replaced it by a newer one.\nWhat to do: do it again with the "
-        "newer one, or let the training keep more checkpoints with "
-        "RunConfig(keep_checkpoint_max=...)."
-    )
+    gone = f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is"
+    assert str(error.value).startswith(f"{gone} gone")
 
 
 def test_latest_is_none_without_checkpoints(tmp_path):
@@ -209,32 +175,27 @@ def test_latest_is_none_without_checkpoints(tmp_path):
     assert make(tmp_path).latest_checkpoint() is None
 
 
-WITHOUT_END = "give '{folder}/model.ckpt-1', without the end of the file's name"
+OTHERS = "give one of those in '{}': model.ckpt-0, model.ckpt-1, model.ckpt-2."
+WITHOUT_END = "give '{}/model.ckpt-1', without the end of the file's name."
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     "given, what_to_do",
     [
-        ("{folder}/model.ckpt-9", "give one of those in '{folder}': {all}"),
-        ("{folder}", "give one of those in '{folder}': {all}"),
-        *(
-            (f"{{folder}}/model.ckpt-1.{end}", WITHOUT_END)
-            for end in ("index", "data-00000-of-00001")
-        ),
-        (
-            "/no/such/model.ckpt-1",
-            "give the path of a checkpoint without the ends of its files' names",
-        ),
+        ("{}/model.ckpt-9", OTHERS),
+        ("{}", OTHERS),
+        ("{}/model.ckpt-1.index", WITHOUT_END),
+        ("{}/model.ckpt-1.data-00000-of-00001", WITHOUT_END),
+        ("/no/such/model.ckpt-1", "without the ends of its files' names."),
     ],
 )
 def test_refuses_a_path_that_is_not_a_checkpoint(given, what_to_do, trained):
-    names = {"folder": trained, "all": "model.ckpt-0, model.ckpt-1, model.ckpt-2"}
-    path = given.format(**names)
+    path = given.format(trained)
     for what in CALLS[1:]:
-        assert refused(what, make(trained), checkpoint_path=path) == (
-            f"checkpoint_path: The passed save_path is not a valid checkpoint: '{path}'.\n"
-            f"What to do: {what_to_do.format(**names)}."
-        )
+        message = refused(what, make(trained), checkpoint_path=path)
+        assert f"The passed save_path is not a valid checkpoint: '{path}'." in message
+        assert message.endswith(what_to_do.format(trained))
 
 
 def damage(kind, path):
@@ -249,7 +210,7 @@ def damage(kind, path):
         return f"'{index}' cannot be read (not an sstable (bad magic number))"
     if kind == "flipped":
         data.write_bytes(whole[:100] + b"damaged" + whole[107:])
-        return None
+        return f"variable words cannot be read from '{data}' (TensorBundle at {path} shard 0"
     size = {"empty": 0, "cut": 100, "one byte": len(whole) - 1}[kind]
     data.write_bytes(whole[:size])
     return f"'{data}' has {size:,} bytes of {len(whole):,}"
@@ -267,50 +228,29 @@ def test_refuses_a_damaged_checkpoint(way, kind, trained):
     path = f"{trained}/model.ckpt-2"
     problem = damage(kind, path)
     raised = tf.errors.NotFoundError if kind == "missing" else tf.errors.DataLossError
-    first = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: "
-    last = newest_whole(f"{trained}/checkpoint")
     for what in CALLS if kind == "cut" else CALLS[:1]:
         message = refused(what, make(trained, way), raised)
-        if problem is None:
-            assert message.startswith(
-                f"{first}variable words cannot be read from '{path}.data-00000-of-00001' "
-                f"(TensorBundle at {path} shard 0 (800 bytes): Checksum does not match: "
-            )
-            assert message.endswith(f").{last}")
-        else:
-            assert message == f"{first}{problem}.{last}"
+        assert message.startswith(
+            f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}"
+        )
+        assert "\nThe newest checkpoint that is whole is 'model.ckpt-1'.\n" in message
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
 
-def newest_whole(state, name="model.ckpt-1"):
-    return (
-        f"\nThe newest checkpoint that is whole is '{name}'.\nWhat to do: to go on from '{name}', "
-        f"write the line  model_checkpoint_path: \"{name}\"  into '{state}', or restore the file."
-    )
-
-
-def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch):
+def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch, same_message):
     monkeypatch.chdir(trained)
-    problem = damage("cut", "model.ckpt-2")
+    damage("cut", "model.ckpt-2")
     kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
-    assert harness.refusal(kind, check, "model.ckpt-2") == (
-        f"Restoring from checkpoint failed: checkpoint 'model.ckpt-2' is damaged: {problem}."
-        + newest_whole("checkpoint")
-    )
+    same_message(harness.refusal(kind, check, "model.ckpt-2"))
 
 
-def test_advice_skips_other_damaged_checkpoints(trained):
-    problem = damage("cut", f"{trained}/model.ckpt-2")
+def test_advice_skips_other_damaged_checkpoints(trained, same_message):
+    damage("cut", f"{trained}/model.ckpt-2")
     damage("flipped", f"{trained}/model.ckpt-1")
-    path = f"{trained}/model.ckpt-2"
-    first = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}."
-    last = newest_whole(f"{trained}/checkpoint", "model.ckpt-0")
-    assert refused("train", make(trained)) == f"{first}{last}"
+    message = refused("train", make(trained))
+    assert "The newest checkpoint that is whole is 'model.ckpt-0'." in message
     damage("index", f"{trained}/model.ckpt-0")
-    assert refused("train", make(trained)) == (
-        f"{first}\nNo other checkpoint of its folder is whole.\nWhat to do: restore the file, or "
-        "start anew in another model_dir."
-    )
+    same_message(refused("train", make(trained)))
 
 
 def test_errors_of_the_input_are_not_changed(trained):

@@ -93,12 +93,9 @@ def test_convert_between_numbers_of_hosts_and_back(saved, tmp_path, monkeypatch)
         np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[hosts]])
         np.testing.assert_array_equal(got["words/Adagrad"], WORDS[IN_ORDER_OF[hosts]] + 0.5)
         np.testing.assert_array_equal(got["items"], ITEMS)  # Each host has one row or none.
-        assert error(
-            source=path, destination=f"{tmp_path}/x", tables=["words"], to="mod", to_hosts=hosts
-        ) == (
-            f"convert: there is nothing to convert in {path!r}: its rows are in the order of 'mod' "
-            f"over {hosts} hosts already, by its record, the variable {RECORD}."
-        )
+        again = {"destination": f"{tmp_path}/x", "tables": ["words"], "to": "mod"}
+        message = error(source=path, to_hosts=hosts, **again)
+        assert f"its rows are in the order of 'mod' over {hosts} hosts already" in message
     check_by_id(checkpoint.convert(path, f"{tmp_path}/ids", ["*"]).path)
 
 
@@ -143,74 +140,59 @@ def test_a_checkpoint_saved_again_without_its_record_is_not_converted(saved, tmp
         saver.restore(session, path)
         np.testing.assert_equal(session.run(variables), BY_ID)
         again = saver.save(session, f"{tmp_path}/again.ckpt")
-    assert error(source=again, destination=f"{tmp_path}/x", tables=["words"]) == (
-        f"convert: there is nothing to convert in {again!r}: its rows are in the order of the ids "
-        "already: these tables are not saved in slices, as several TPU hosts save them."
-    )
+    message = error(source=again, destination=f"{tmp_path}/x", tables=["words"])
+    assert f"there is nothing to convert in {again!r}" in message
+    assert "these tables are not saved in slices" in message
 
 
-def test_convert_tables_one_by_one(saved, tmp_path):
-    path = checkpoint.convert(saved("mod"), f"{tmp_path}/1", ["items"]).path
+@pytest.mark.parametrize("graph", [True, False])
+def test_convert_tables_one_by_one(graph, saved, tmp_path):
+    """The record keeps the order of the other tables. Without a graph, `--from` applies to all."""
+    order = {} if graph else {"source_order": "mod"}
+    path = checkpoint.convert(saved("mod", graph), f"{tmp_path}/1", ["items"], **order).path
     hosts = {"few": 4, "items": 1, "items/Adagrad": 1, "words": 4}
     assert json.loads(read(path)[RECORD]) == {"format": 1, "hosts": hosts}
     np.testing.assert_array_equal(read(path)["words"], WORDS[IN_ORDER_OF[4]])
+    np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
     message = error(source=path, destination=f"{tmp_path}/x", tables=["*"])
     assert "the named tables are in different orders, by the record in" in message
     made = checkpoint.convert(path, f"{tmp_path}/2", ["words", "few"])
     assert made.left == ("items",)
     check_by_id(made.path)
-    assert error(source=made.path, destination=f"{tmp_path}/x", tables=["*"]).endswith(
-        f"in the order of the ids already, by its record, the variable {RECORD}."
-    )
 
 
-def test_record_keeps_the_order_of_unconverted_tables(saved, tmp_path):
-    """`--from` applies to all tables. A variable that is not known as a table keeps its slices."""
-    source = saved("mod", graph=False)
-    path = checkpoint.convert(source, f"{tmp_path}/1", ["items"], source_order="mod").path
-    hosts = {"few": 4, "items": 1, "items/Adagrad": 1, "words": 4}
-    assert json.loads(read(path)[RECORD])["hosts"] == hosts
-    np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
-    check_by_id(checkpoint.convert(path, f"{tmp_path}/2", ["words", "few"]).path)
+def test_an_unknown_variable_keeps_its_slices(tmp_path):
+    """Nothing says whether it is a table, until it is converted."""
     both = {"words": WORDS, "plain": WORDS}
     path = write(tmp_path / "plain.ckpt", both, hosts=dict.fromkeys(both, HOSTS))
-    path = checkpoint.convert(path, f"{tmp_path}/3", ["words"], source_order="mod").path
+    path = checkpoint.convert(path, f"{tmp_path}/1", ["words"], source_order="mod").path
     np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
     with pytest.raises(ValueError, match="in which order the rows of 'plain' are"):
         checkpoint.table(path, "plain")
-    made = checkpoint.convert(path, f"{tmp_path}/4", ["plain"], source_order="mod")
-    np.testing.assert_array_equal(checkpoint.table(made.path, "plain"), WORDS)
-    np.testing.assert_array_equal(checkpoint.table(made.path, "words"), WORDS)
+    made = checkpoint.convert(path, f"{tmp_path}/2", ["plain"], source_order="mod")
+    for name in both:
+        np.testing.assert_array_equal(checkpoint.table(made.path, name), WORDS)
 
 
 @pytest.mark.parametrize("hosts", [1, 100])
 @pytest.mark.parametrize("graph", [True, False])
 def test_convert_refuses_a_wrong_number_of_hosts(hosts, graph, saved, tmp_path):
     path = saved("mod", graph)
-    why = (
-        f": '{path}.meta' says partition_strategy='mod' over 4 hosts"
-        if graph
-        else ": table 'words' is saved in 4 slices, one for each host"
-    )
+    why = "says partition_strategy='mod' over 4 hosts" if graph else "is saved in 4 slices"
     arguments = {"source": path, "destination": f"{tmp_path}/new", "source_order": "mod"}
-    assert error(**arguments, tables=["words"], hosts=hosts) == (
-        f"convert: hosts must be 4 for {path!r}{why}; got {hosts}."
-    )
     # For a small table alone, the other tables tell the number of hosts.
-    assert error(**arguments, tables=["few"], hosts=hosts).startswith(
-        f"convert: hosts must be 4 for {path!r}: "
-    )
+    for table in ("words", "few"):
+        message = error(**arguments, tables=[table], hosts=hosts)
+        assert message.startswith(f"convert: hosts must be 4 for {path!r}: ")
+        assert why in message or table == "few"
 
 
-def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys):
+def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys, same_message):
     path = saved("mod", graph=False)
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words"]) == 2
-    assert capsys.readouterr().err == (
-        f"estimator-emb convert: nothing in {path!r} says in which order its rows are: it has no "
-        "record of a conversion, and no graph of a TPU program beside it (a .meta file). Look up "
-        "partition_strategy in the program that wrote it, and give source_order='mod' or "
-        "source_order='div' (--from=mod or --from=div).\n"
-    )
+    message = capsys.readouterr().err
+    assert f"nothing in {path!r} says in which order its rows are" in message
+    same_message(message)
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
     assert "nothing to convert" in capsys.readouterr().err
     for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):
@@ -234,25 +216,15 @@ def test_convert_refuses_a_table_saved_in_one_slice(tmp_path):
     assert "the order of the ids already: these tables are not saved in" in error(**arguments)
     arguments["source_order"] = "mod"
     os.unlink(f"{path}.meta")
-    assert error(**arguments, hosts=4) == (
-        f"convert: hosts must be 1 for {path!r}: table 'words' is saved in one slice; got 4."
-    )
-    assert error(**arguments) == (
-        f"convert: there is nothing to convert in {path!r}: its rows are in the order of the ids "
-        "already: table 'words' is saved in one slice."
-    )
-    assert error(**arguments, hosts=14, force=True) == (
-        "convert: hosts must not exceed the rows of the largest table that is named; got 14, and "
-        "that table has 13 rows."
-    )
+    assert "table 'words' is saved in one slice; got 4." in error(**arguments, hosts=4)
+    assert error(**arguments).endswith("already: table 'words' is saved in one slice.")
+    most = "must not exceed the rows of the largest table that is named; got 14, and that table has"
+    assert error(**arguments, hosts=14, force=True).startswith(f"convert: hosts {most} 13 rows.")
     made = checkpoint.convert(**arguments, hosts=4, force=True)
     np.testing.assert_array_equal(read(made.path)["words"], WORDS)
-    assert error(
-        source=made.path, destination=f"{tmp_path}/x", tables=["words"], to="mod", to_hosts=14
-    ) == (
-        "convert: to_hosts must not exceed the rows of the largest table that is named; got 14, "
-        "and that table has 13 rows."
-    )
+    arguments = {"source": made.path, "destination": f"{tmp_path}/x", "tables": ["words"]}
+    message = error(**arguments, to="mod", to_hosts=14)
+    assert message.startswith(f"convert: to_hosts {most} 13 rows.")
 
 
 def test_graphs_of_this_package_mean_id_order(tmp_path):
@@ -272,10 +244,8 @@ def test_graphs_of_this_package_mean_id_order(tmp_path):
 
 def test_convert_refuses_a_record_of_another_version(tmp_path):
     path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2}'})
-    assert error(source=path, destination=f"{tmp_path}/x", tables=["words"]) == (
-        f"Variable {RECORD} of checkpoint {path!r}, which says how rows are ordered, is not one "
-        "that this version of estimator_emb can read."
-    )
+    message = error(source=path, destination=f"{tmp_path}/x", tables=["words"])
+    assert message.startswith(f"Variable {RECORD} of checkpoint {path!r}")
 
 
 def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
@@ -310,10 +280,8 @@ def test_convert_accepts_folders_and_checkpoint_paths(saved, tmp_path):
 def test_convert_refuses_a_path_that_is_a_pattern(tmp_path):
     shutil.copytree(DATA / "tpu_checkpoints" / "mod", tmp_path / "a[b]")
     path = f"{tmp_path}/a[b]/model.ckpt-7"
-    assert error(source=path, destination=f"{tmp_path}/new", tables=["words"]) == (
-        f"Checkpoint '{path}' is there, but TensorFlow does not find it: it reads [...] and \\ in "
-        "a path as a pattern. Rename the folder so that its path has no [ and no \\."
-    )
+    message = error(source=path, destination=f"{tmp_path}/new", tables=["words"])
+    assert message.startswith(f"Checkpoint '{path}' is there, but TensorFlow does not find it")
 
 
 @pytest.mark.slow
@@ -364,26 +332,22 @@ def test_reads_slices_with_large_start_rows(tmp_path):
         )
 
 
-def test_convert_copies_every_dtype(tmp_path):
-    types = ["float32", "float64", "bfloat16", "bool", "int8", "complex64"]
+def test_convert_copies_every_dtype(tmp_path, monkeypatch):
+    """TensorFlow cannot restore float16 saved in parts."""
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 16)
+    types = ["float16", "float32", "float64", "bfloat16", "bool", "int8", "complex64"]
     value = np.array([[1, 0], [0, 3], [5, 0]])
     values_of = {name: value.astype(tf.as_dtype(name).as_numpy_dtype) for name in types}
-    path = save(f"{tmp_path}/types.ckpt", {"words": WORDS, "none": value[:0], **values_of})
-    got = read(checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3).path)
+    halves = WORDS.astype(np.float16)
+    tables = {"words": WORDS, "halves": halves, "none": value[:0]}
+    path = save(f"{tmp_path}/types.ckpt", {**tables, **values_of})
+    named = ["words", "halves"]
+    got = read(checkpoint.convert(path, f"{tmp_path}/new", named, to="mod", to_hosts=3).path)
     for name, value in values_of.items():
         np.testing.assert_array_equal(got[name], value, strict=True)
     assert got["none"].shape == (0, 2)
     np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[3]])
-
-
-def test_convert_writes_float16_in_one_part(tmp_path, monkeypatch):
-    """TensorFlow cannot restore float16 saved in parts."""
-    monkeypatch.setattr(writer, "CHUNK_BYTES", 16)
-    halves = WORDS.astype(np.float16)
-    path = save(f"{tmp_path}/halves.ckpt", {"words": halves, "dense": halves})
-    got = read(checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3).path)
-    np.testing.assert_array_equal(got["words"], halves[IN_ORDER_OF[3]], strict=True)
-    np.testing.assert_array_equal(got["dense"], halves, strict=True)
+    np.testing.assert_array_equal(got["halves"], halves[IN_ORDER_OF[3]], strict=True)
 
 
 def test_convert_copies_variables_divided_by_columns(tmp_path):

@@ -27,13 +27,11 @@ HERE = f"this process ({os.getpid()})"
 def check_refused(model_dir, who=HERE):
     """Checks the error of a second training, including the first training's start time."""
     message = harness.refusal(RuntimeError, call, "train", make(model_dir))
-    begun = message.partition(", since ")[2].partition(",")[0]
+    begin, _, end = message.partition(", since ")
+    begun, _, end = end.partition(",")
     assert 0 <= time.time() - time.mktime(time.strptime(begun)) < processes.HANGS
-    assert message == (
-        f"train: model_dir '{model_dir}' is held by {who}, since {begun}, which trains there. "
-        "Each would overwrite the checkpoints of the other, and steps would be lost.\n"
-        "What to do: wait until it has ended, or end it; or give another model_dir."
-    )
+    assert begin == f"train: model_dir '{model_dir}' is held by {who}"
+    assert end.startswith(" which trains there. Each would overwrite the checkpoints of the other")
 
 
 def lock_of(model_dir):
@@ -170,9 +168,8 @@ def test_trains_without_a_lock_if_unsupported(place, why_not, tmp_path, monkeypa
         assert call("train", make(model_dir)).latest_checkpoint() == f"{model_dir}/model.ckpt-1"
         with training_lock.held(model_dir) as alone:
             assert not alone
-    assert [line for line in harness.said(caplog) if "locked" in line] == [
-        f"model_dir '{model_dir}' cannot be locked ({why_not}): do not train there twice at once."
-    ]
+    (line,) = (line for line in harness.said(caplog) if "locked" in line)
+    assert line.startswith(f"model_dir '{model_dir}' cannot be locked ({why_not})")
     assert not training_lock._descriptors
 
 
@@ -206,7 +203,9 @@ def test_only_one_thread_holds_the_lock(tmp_path):
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.parametrize("kind", ["TPUEstimator", "Estimator"])
-def test_a_training_whose_lock_is_removed_does_not_save(kind, replaced, tmp_path, request):
+def test_a_training_whose_lock_is_removed_does_not_save(
+    kind, replaced, tmp_path, request, same_message
+):
     """The file is deleted, and maybe a second training creates its own."""
     path = lock_of(tmp_path)
 
@@ -232,13 +231,10 @@ def test_a_training_whose_lock_is_removed_does_not_save(kind, replaced, tmp_path
         def train():
             call("train", make(tmp_path), hooks=hooks)
 
-    assert harness.refusal(RuntimeError, train) == (
-        f"train: the lock '{path}' of this training was removed or replaced, so that another "
-        f"training may save in model_dir '{tmp_path}'. This one ends and does not save: the "
-        "steps since its last checkpoint are lost.\n"
-        "What to do: see that nothing else trains there, and run the program again. Leave the "
-        "file alone: the lock of a process that has ended keeps nobody out."
-    )
+    message = harness.refusal(RuntimeError, train)
+    assert message.startswith(f"train: the lock '{path}' of this training was removed or replaced")
+    if kind == "TPUEstimator":
+        same_message(message)
     assert tf.train.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-0"
     assert path.exists() is replaced
 

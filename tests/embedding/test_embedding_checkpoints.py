@@ -5,11 +5,11 @@ import pathlib
 
 import harness
 import numpy as np
+import processes
 import pytest
 import reference
 import tensorflow as tf
 from descriptors import OPTIMIZERS
-from restored_embedding import restored, updated
 from saved_values import WORDS, write
 
 import estimator_emb as ee
@@ -62,13 +62,21 @@ def everything(tmp_path_factory):
     return spec, saved, embedding.checkpoint_to_tensorflow(spec, path, str(folder / "tf2"))
 
 
+def restored(moved, made=theirs.TPUEmbedding):
+    """Restores a checkpoint that holds just this layer into a new layer. Returns layer and step."""
+    layer = made(moved.translation.features, None)
+    layer.build()
+    step = tf.Variable(0, dtype=tf.int64)
+    saver = tf.train.Checkpoint(embedding=layer, step=step)
+    saver.restore(moved.checkpoint).assert_consumed()
+    return layer, int(step)
+
+
 def test_every_optimizer_resumes_in_tensorflow_2(everything):
-    """A step of TensorFlow's ops on restored values equals the formula's step on saved values."""
+    """TensorFlow finds each value under its name. Golden cases test the translated optimizers."""
     _, saved, moved = everything
     layer, step = restored(moved)
     assert step == 12
-    rows = np.array([1, 4, 6])
-    gradients = harness.normal(5, 3, DIMENSION)
     for one in MOVED:
         variables = layer._variables[one.name]
         slots = {slot.name: slot.suffix for slot in one.parameters.slots}
@@ -77,13 +85,6 @@ def test_every_optimizer_resumes_in_tensorflow_2(everything):
             np.testing.assert_array_equal(variables[slot], saved[one.name + suffix], one.name)
             place = f"embedding/{one.name}" + (f"/{slot}" if suffix else "")
             assert moved.variables[one.name + suffix] == place
-        feature = moved.translation.features[f"of_{one.name}"]
-        w, *before = (saved[one.name + suffix][rows] for suffix in ("", *slots.values()))
-        wanted = one.step(one.parameters.learning_rate, gradients, w, before)
-        updated(feature.table.optimizer, variables, rows, gradients)
-        for slot, value in zip(("parameters", *slots), wanted, strict=True):
-            got = tf.gather(variables[slot], rows)
-            np.testing.assert_allclose(got, value, rtol=2e-5, atol=1e-5, err_msg=one.name)
     assert set(moved.left_out) == {
         one.name + slot.suffix for one in STAYING for slot in one.parameters.slots
     }
@@ -230,34 +231,24 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
             np.testing.assert_array_equal(opened.whole(name).view(np.int32), value.view(np.int32))
 
 
+TABLE = ee.TableConfig(4, 2)
+
+
 @pytest.mark.parametrize(
     "table, arguments, says",
     [
-        (ee.TableConfig(9, 2), {}, "Table 't' is [9, 2], and 't' in '{path}' is [4, 2]."),
+        (ee.TableConfig(9, 2), {}, "Table 't' is [9, 2], and 't' in"),
         (
-            ee.TableConfig(4, 2, optimization_parameters=ee.AdamParameters(0.1)),
+            TABLE._replace(optimization_parameters=ee.AdamParameters(0.1)),
             {},
-            "Table 't': checkpoint '{path}' has no 't/Adam/m', the slot of its AdamParameters; it "
-            "has ['t/Adagrad']. estimator_emb.checkpoint.export(..., to='tf2') writes tables "
-            "without slots.",
+            "has no 't/Adam/m', the slot of its AdamParameters; it has ['t/Adagrad'].",
         ),
+        (TABLE, {"variables": {"t": "u"}}, "Table 't': there is no table called 'u' in"),
+        (TABLE, {"variables": {"u": "t"}}, "variables names ['u'], and the tables of the spec are"),
         (
-            ee.TableConfig(4, 2),
-            {"variables": {"t": "u"}},
-            "Table 't': there is no table called 'u' in checkpoint '{path}', whose matrices are "
-            "['t'].",
-        ),
-        (
-            ee.TableConfig(4, 2),
-            {"variables": {"u": "t"}},
-            "checkpoint_to_tensorflow: variables names ['u'], and the tables of the spec are "
-            "['t'].",
-        ),
-        (
-            ee.TableConfig(4, 2, learning_rate_fn=lambda step: 0.5),
+            TABLE._replace(learning_rate_fn=lambda step: 0.5),
             {},
-            "Table 't': its learning_rate_fn is a function of the global step; give to_tensorflow "
-            "the variable that counts steps, as step.",
+            "Table 't': its learning_rate_fn is a function of the global step; give",
         ),
     ],
 )
@@ -268,7 +259,7 @@ def test_a_refused_move_writes_no_files(table, arguments, says, tmp_path):
     moved = functools.partial(
         harness.refusal, ValueError, embedding.checkpoint_to_tensorflow, spec_of({"t": table}), path
     )
-    assert moved(str(tmp_path / "out"), **arguments) == says.replace("{path}", path)
+    assert says in moved(str(tmp_path / "out"), **arguments)
     exists = f"checkpoint_to_tensorflow: {str(tmp_path)!r} exists already."
     assert moved(str(tmp_path), step=1) == exists
     assert sorted(tmp_path.iterdir()) == before
@@ -282,10 +273,8 @@ def test_tables_that_would_share_a_variable_are_refused(tmp_path):
     path = write(tmp_path / "a.ckpt", saved)
     given = spec_of(tables), path, f"{tmp_path}/tf2"
     to_tensorflow, variables = embedding.checkpoint_to_tensorflow, {"A_b": "a/b"}
-    assert harness.refusal(ValueError, to_tensorflow, *given, variables=variables) == (
-        f"Tables 'A_b' and 'a/b' would both be 'a/b' of {path!r}; name the variable of each by "
-        "variables."
-    )
+    message = harness.refusal(ValueError, to_tensorflow, *given, variables=variables)
+    assert message.startswith(f"Tables 'A_b' and 'a/b' would both be 'a/b' of {path!r}")
     moved = to_tensorflow(*given)
     assert moved.variables["a/b/Adagrad"] == "embedding/a/b/accumulators"
     assert set(moved.variables) == set(saved)
@@ -297,9 +286,7 @@ def test_checkpoint_from_tensorflow_refuses_other_checkpoints(tmp_path):
         return harness.refusal(ValueError, embedding.checkpoint_from_tensorflow, *given)
 
     ours = write(tmp_path / "ours", {"t": np.ones([4, 2], np.float32)})
-    assert error(ours) == (
-        f"{ours!r} is no checkpoint of tf.train.Checkpoint: it holds no graph of objects."
-    )
+    assert error(ours).startswith(f"{ours!r} is no checkpoint of tf.train.Checkpoint")
     assert error(ours, "ours") == f"checkpoint_from_tensorflow: '{ours}.index' exists already."
     model = tf.train.Checkpoint(dense=tf.Variable([1.0])).write(f"{tmp_path}/model")
     assert error(model) == f"{model!r} has no tables of TPUEmbedding."
@@ -310,22 +297,12 @@ def test_checkpoint_from_tensorflow_refuses_other_checkpoints(tmp_path):
     layer = theirs.TPUEmbedding(features, None)
     layer.build()
     both = tf.train.Checkpoint(embedding=layer).write(f"{tmp_path}/both")
-    assert error(both) == (
-        "checkpoint_from_tensorflow: two variables would be called 't/Adagrad'; give the tables "
-        "other names by variables."
-    )
-    assert error(both, "new", {"u": "x"}) == (
-        f"checkpoint_from_tensorflow: variables names ['u'], and the tables of {both!r} are "
-        "['t', 't/Adagrad']."
-    )
+    assert "two variables would be called 't/Adagrad'" in error(both)
+    assert f"names ['u'], and the tables of {both!r} are" in error(both, "new", {"u": "x"})
     layouts = tf.Variable(b"stacked")
     layer._sparse_core_table_layouts = layouts
     stacked = tf.train.Checkpoint(embedding=layer).write(f"{tmp_path}/stacked")
-    assert error(stacked) == (
-        f"{stacked!r} is a checkpoint of TPUEmbeddingV2, whose rows are in the order of the "
-        "SparseCore. Restore it with tf.tpu.experimental.embedding.TPUEmbeddingForServing, save "
-        "that, and give its checkpoint."
-    )
+    assert error(stacked).startswith(f"{stacked!r} is a checkpoint of TPUEmbeddingV2, whose rows")
     assert not list(tmp_path.glob("new*"))
 
 
@@ -374,3 +351,27 @@ def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
             # Row i lies on SparseCore i mod 4.
             got = shuffled[row % 4 * (rows // 4) + row // 4, :2]
             np.testing.assert_array_equal(got, [10 * row + wanted, 10 * row + 1 + wanted])
+
+
+@pytest.mark.slow
+def test_a_checkpoint_moves_both_ways_in_a_tensorflow_1_program(tmp_path):
+    """The program that makes the spec also does the move, without eager execution."""
+    program = f"""
+import tensorflow as tf
+import estimator_emb as ee
+from estimator_emb import checkpoint, embedding
+tf.compat.v1.disable_v2_behavior()
+table = ee.TableConfig(13, 2, learning_rate_fn=lambda step: 0.1)
+spec = ee.EmbeddingConfigSpec(
+    feature_to_config_dict={{"w": ee.FeatureConfig("words")}},
+    table_to_config_dict={{"words": table}},
+    optimization_parameters=ee.AdagradParameters(0.1),
+)
+step = tf.compat.v1.train.get_or_create_global_step()
+moved = embedding.checkpoint_to_tensorflow(spec, {MOD!r}, "tf2", step=step)
+back = embedding.checkpoint_from_tensorflow(moved.checkpoint, "back/model.ckpt-7")
+assert (checkpoint.table(back.checkpoint, "words") == checkpoint.table({MOD!r}, "words")).all()
+print(sorted(back.variables.values()))
+"""
+    done = processes.run(program, cwd=tmp_path)
+    assert done.stdout == "['global_step', 'words', 'words/Adagrad']\n"

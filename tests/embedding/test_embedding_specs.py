@@ -109,7 +109,7 @@ def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
     np.testing.assert_array_equal(clipped, wanted)
 
 
-def test_lost_settings_are_reported(caplog):
+def test_lost_settings_are_reported(caplog, same_message):
     spec = spec_of(
         t=ee.TableConfig(7, 3, hot_id_replication=True),
         u=trained_by(ee.MomentumParameters(0.1, 0.9, use_nesterov=True)),
@@ -124,25 +124,10 @@ def test_lost_settings_are_reported(caplog):
         got = embedding.to_tensorflow(spec)
     said = [str(loss) for loss in got.losses]
     assert harness.said(caplog) == said
-    assert said == [
-        "EmbeddingConfigSpec: experimental_gradient_multiplier_fn: gradients reach the tables as "
-        "they are. Multiply them by its value before TPUEmbedding.apply_gradients.",
-        "EmbeddingConfigSpec: profile_data_directory='/profile': the hardware stores no lookup "
-        "statistics. No number changes. Profile the program by tf.profiler.",
-        "Table 't': hot_id_replication=True: the hardware keeps no copies of its most used rows. "
-        "No number changes. Nothing needs to be done.",
-        "Table 't': clipping_limit=0.5: without gradient accumulation no gradient can be clipped. "
-        "Set use_gradient_accumulation=True, or clip the gradients of activations.",
-        f"Table 'u': the optimizer {ee.MomentumParameters(0.1, 0.9, True)!r}: "
-        "tf.tpu.experimental.embedding has no such optimizer, so the table gets no optimizer, and "
-        "its slots are left behind. Give TPUEmbedding another optimizer, which starts with new "
-        "slots.",
-        "Table 'v': initial_accumulator_value=0: FTRL of TensorFlow 2 must start above 0: it "
-        "starts from 1.2e-38, the smallest float. Nothing needs to be done: it vanishes beside any "
-        "square of a gradient.",
-        "Table 'w': slot_variable_creation_fn: TPUEmbedding creates the slots, under its own "
-        "names. Nothing needs to be done.",
-    ]
+    owners = [line.partition(": ")[0] for line in said]
+    assert owners == ["EmbeddingConfigSpec"] * 2 + [f"Table {name!r}" for name in "ttuvw"]
+    for line in said:
+        same_message(line)
     t, u, v, w = (got.features[f"x_{name}"].table.optimizer for name in "tuvw")
     assert (t.use_gradient_accumulation, t.clip_gradient_max) == (False, None)
     assert u is None
@@ -188,7 +173,4 @@ def test_columns_that_look_values_up_are_listed(tmp_path):
     )
     losses = {loss.owner: str(loss) for loss in embedding.to_tensorflow(spec).losses}
     assert set(losses) == {f"Feature {one.name!r}" for one in columns if one.name != "plain"}
-    assert losses["Feature 'hash'"] == (
-        "Feature 'hash': the vocabulary, hash or default of column 'hash_embedding': TPUEmbedding "
-        "takes the ids of rows, and looks nothing up. Look the ids up in the input."
-    )
+    assert "the vocabulary, hash or default of column 'hash_embedding'" in losses["Feature 'hash'"]

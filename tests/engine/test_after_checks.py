@@ -15,29 +15,27 @@ from estimator_emb.spec.resolved import tables_of
 
 v1 = tf.compat.v1
 GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
-ID = "TPUConfig(bad_ids='drop') leaves such ids out and counts them."
+IDS = GOOD["y"]
 BAD = {
     "an id of int32": (
         {"x": np.array([0, 1, 4, 3], np.int32)},
-        f"Feature x of table x: id 4 is outside [0, 4). {ID}",
+        "Feature x of table x: id 4 is outside [0, 4).",
     ),
     "values and indices that differ in number": (
-        {"y": GOOD["y"]._replace(values=np.array([1, 2, 2], np.int64))},
-        "Feature y of table y: its ids have 3 values, but indices of shape [4 2]: each value "
-        "needs one index.",
+        {"y": IDS._replace(values=np.array([1, 2, 2], np.int64))},
+        "Feature y of table y: its ids have 3 values, but indices of shape [4 2]",
     ),
     "a negative dense shape": (
-        {"y": GOOD["y"]._replace(dense_shape=np.array([-4, 2], np.int64))},
+        {"y": IDS._replace(dense_shape=np.array([-4, 2], np.int64))},
         "Feature y of table y: the dense shape [-4 2] of its ids is negative.",
     ),
     "an index outside the dense shape": (
-        {"y": GOOD["y"]._replace(dense_shape=np.array([4, 1], np.int64))},
+        {"y": IDS._replace(dense_shape=np.array([4, 1], np.int64))},
         "Feature y of table y: sparse index [2 1] is outside the dense shape [4 1].",
     ),
     "another batch size": (
         {"x": np.array([0, 1], np.int32)},
-        "Feature y of table y has 4 samples, but feature x has 2. All features of a batch need "
-        "the same number.",
+        "Feature y of table y has 4 samples, but feature x has 2.",
     ),
 }
 
@@ -118,17 +116,12 @@ BUILDS = {
 
 
 CASES = [
-    # The fast tests run each kind with either of the two kernels, in turns. The other case is slow.
-    *(
-        pytest.param(kind, use_native, 2, marks=[pytest.mark.slow] * (int(use_native) == turn % 2))
-        for turn, kind in enumerate(BUILDS)
-        for use_native in "01"
-    ),
+    *((kind, native, 2) for kind in BUILDS for native in "01"),
     *((kind, "1", 1) for kind in ("loop", "branch")),
 ]
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("kind, use_native, version", CASES)
 def test_a_failed_check_stops_every_write(kind, use_native, version, native, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
@@ -140,8 +133,7 @@ def test_a_failed_check_stops_every_write(kind, use_native, version, native, mon
             before = session.run(model.variables)
             with pytest.raises(tf.errors.InvalidArgumentError) as error:
                 model.run(session, **bad)
-            found = error.value.message.replace("\\'", "'")
-            assert f"assertion failed: [{message}]" in found
+            assert f"assertion failed: [{message}" in error.value.message
             np.testing.assert_equal(session.run(model.variables), before)
         model.run(session)
         for name, value in session.run(model.variables).items():

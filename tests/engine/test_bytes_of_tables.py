@@ -20,24 +20,22 @@ def estimator(model_dir, device):
 IDS = np.zeros([8, 1], np.int64)
 GRADIENTS = {"large": np.zeros([8, 10], np.float32)}
 both = harness.input_fn_of([({"large": IDS, "small": IDS}, GRADIENTS)])
-REFUSAL = (
-    "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory. The "
-    "largest is 'large': 250,000 rows of 10, 30.0 MB with slots. Make tables smaller, choose an "
-    "optimizer with fewer slots, {divide}, or use a machine with more memory."
-)
-
-
+NEEDS = "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory."
 SERVERS = "divide them over parameter servers on several machines"
 
 
 @pytest.mark.parametrize(
     ("device", "divide"), [(None, SERVERS), ("host", f"{SERVERS}, with use_tpu=False")]
 )
-def test_tables_larger_than_memory_are_refused(device, divide, tmp_path, monkeypatch, caplog):
+def test_tables_larger_than_memory_are_refused(
+    device, divide, tmp_path, monkeypatch, caplog, same_message
+):
     caplog.set_level(logging.INFO, logger="estimator_emb")
     monkeypatch.setattr(sizes, "machine_memory", lambda: 25_000_000)
     train = estimator(tmp_path, device).train
-    assert harness.refusal(MemoryError, train, both, max_steps=2) == REFUSAL.format(divide=divide)
+    message = harness.refusal(MemoryError, train, both, max_steps=2)
+    assert message.startswith(NEEDS) and divide in message
+    same_message(message)
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
 
@@ -45,10 +43,8 @@ def test_tables_larger_than_memory_are_refused(device, divide, tmp_path, monkeyp
 def test_a_prediction_needs_no_memory_for_slots(tmp_path, monkeypatch):
     monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)
     predictions = estimator(tmp_path, None).predict(both)
-    assert harness.refusal(MemoryError, next, predictions).startswith(
-        "The embedding tables need 10.0 MB, and this machine has 9.0 MB of memory. The largest is "
-        "'large': 250,000 rows of 10, 10.0 MB. Make"
-    )
+    message = harness.refusal(MemoryError, next, predictions)
+    assert message.startswith("The embedding tables need 10.0 MB, and this machine has 9.0 MB of ")
 
 
 @pytest.mark.parametrize(

@@ -45,60 +45,57 @@ def weights(*rows):
 
 
 @pytest.mark.parametrize(
-    "features, values, message",
+    "ids, bad",
     [
-        *(
-            ([X], [ids], OUTSIDE.format(bad))
-            for ids, bad in (
-                (tf.constant([1, 10]), 10),
-                (tf.constant([1, -1]), -1),
-                (tf.constant([[1, 2], [-2, -1]]), -2),
-                (tf.constant([2**31 + 5, 1], tf.int64), 2**31 + 5),
-                (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([9, 12]), [2, 2]), 12),
-                (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([-7, 3]), [2, 2]), -7),
-                (tf.ragged.constant([[1], [4, 11]]), 11),
-            )
-        ),
-        *(
-            (
-                [WEIGHTED],
-                [PAIR, weights([1.0], [0.5, bad])],
-                f"Feature x of table users: weight {bad} is not finite.",
-            )
-            for bad in (np.nan, np.inf, -np.inf)
-        ),
-        (
-            [WEIGHTED],
-            [PAIR, weights([1.0], [0.5])],
-            "Feature x of table users has 3 ids but 2 weights.",
-        ),
-        (
-            [WEIGHTED],
-            [PAIR, weights([1.0, 2.0], [3.0])],
-            "Feature x of table users: its weights have other indices than its ids.",
-        ),
-        (  # Also if unknown strings are dropped before weights are checked.
-            [Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))],
-            [
-                tf.SparseTensor([[0, 0], [1, 0], [1, 1]], ["1", "-1", "3"], [2, 2]),
-                weights([1.0], [0.5]),
-            ],
-            "Feature x of table users has 3 ids but 2 weights.",
-        ),
-        ([X], [tf.zeros([0], tf.int64)], "Feature x of table users: the batch has no samples."),
-        (
-            [X, Feature("y")],
-            [tf.constant([1, 2]), tf.constant([1, 2, 3])],
-            "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
-            "need the same number.",
-        ),
-        # The first of several problems is reported.
-        ([X, Feature("y")], [tf.constant([1, 20]), tf.constant([30, 2])], OUTSIDE.format(20)),
+        (tf.constant([1, 10]), 10),
+        (tf.constant([1, -1]), -1),
+        (tf.constant([[1, 2], [-2, -1]]), -2),
+        (tf.constant([2**31 + 5, 1], tf.int64), 2**31 + 5),
+        (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([9, 12]), [2, 2]), 12),
+        (tf.ragged.constant([[1], [4, 11]]), 11),
     ],
 )
-def test_a_bad_batch_stops_the_step(features, values, message):
-    keys = ("x", "w" if features[0].weight_key else "y")
-    check_fails(message, check, table_of(*features), dict(zip(keys, values, strict=False)))
+def test_an_id_outside_stops_the_step(ids, bad):
+    check_fails(OUTSIDE.format(bad), check, table_of(X), {"x": ids})
+
+
+STRINGS = tf.SparseTensor(PAIR.indices, ["1", "-1", "3"], PAIR.dense_shape)
+NUMBERS = Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))
+
+
+@pytest.mark.parametrize(
+    "feature, ids, given, message",
+    [
+        *(
+            (WEIGHTED, PAIR, weights([1.0], [0.5, bad]), f": weight {bad} is not finite.")
+            for bad in (np.nan, np.inf)
+        ),
+        (WEIGHTED, PAIR, weights([1.0], [0.5]), " has 3 ids but 2 weights."),
+        (
+            WEIGHTED,
+            PAIR,
+            weights([1.0, 2.0], [3.0]),
+            ": its weights have other indices than its ids.",
+        ),
+        # Also if unknown strings are dropped before weights are checked.
+        (NUMBERS, STRINGS, weights([1.0], [0.5]), " has 3 ids but 2 weights."),
+    ],
+)
+def test_bad_weights_stop_the_step(feature, ids, given, message):
+    said = f"Feature x of table users{message}"
+    check_fails(said, check, table_of(feature), {"x": ids, "w": given})
+
+
+def test_a_wrong_number_of_samples_stops_the_step():
+    none = "Feature x of table users: the batch has no samples."
+    check_fails(none, check, table_of(X), {"x": tf.zeros([0], tf.int64)})
+    both = table_of(X, Feature("y"))
+    other = "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
+    other += "need the same number."
+    check_fails(other, check, both, {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])})
+    # The first of several problems is reported.
+    bad = {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])}
+    check_fails(OUTSIDE.format(20), check, both, bad)
 
 
 @pytest.mark.parametrize(
@@ -143,10 +140,8 @@ def test_a_sequence_of_another_batch_size_is_refused(known_by):
     if known_by == "lengths":
         # Batches of several cores, put together, have no static size.
         read = dataclasses.replace(read, static_batch=None)
-    assert harness.refusal(ValueError, bad_input.with_batch_size, read, 4) == (
-        "Feature x of table users has 2 samples, but the batch size is 4. Batch the whole dataset, "
-        "with drop_remainder=True."
-    )
+    said = harness.refusal(ValueError, bad_input.with_batch_size, read, 4)
+    assert said.startswith("Feature x of table users has 2 samples, but the batch size is 4.")
 
 
 def test_two_ids_at_one_position_of_a_sequence_are_refused():
@@ -176,88 +171,41 @@ def test_rank_of_sparse_ids_is_checked_at_run_time(shape, limit):
 
 
 ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
-DENSE = {"x": tf.constant([1])}
+DENSE, MATRIX = {"x": tf.constant([1])}, {"x": tf.constant([[1]])}
 SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
 
 
+def column(of_ids):
+    """Returns ids, or weights, of one sample, with a rank of 3."""
+    return tf.SparseTensor([[0, 0, 0]], of_ids, [1, 1, 1])
+
+
 @pytest.mark.parametrize(
-    "feature, features, message",
+    "feature, features, phrase",
     [
-        (
-            X,
-            {"x": tf.constant(["a"])},
-            "ids must be int32 or int64; got strings. Strings need a categorical column with a "
-            "vocabulary or hash buckets.",
-        ),
-        *(
-            (X, {"x": tf.cast(ids, dtype)}, f"ids must be int32 or int64; got {dtype.name}.")
-            for ids, dtype in (
-                ([1], tf.int16),
-                (ONE, tf.bool),
-                (tf.ragged.constant([[1]]), tf.uint8),
-            )
-        ),
-        (
-            X,
-            {"x": tf.ragged.constant([[[1]]])},
-            "ragged ids must have shape [batch, n]; got (1, None, None).",
-        ),
+        (X, {"x": tf.constant(["a"])}, "ids must be int32 or int64; got strings. Strings need"),
+        (X, {"x": tf.constant([1], tf.int16)}, "ids must be int32 or int64; got int16."),
+        (X, {"x": tf.cast(ONE, tf.bool)}, "ids must be int32 or int64; got bool."),
+        (X, {"x": tf.ragged.constant([[1]], tf.uint8)}, "ids must be int32 or int64; got uint8."),
+        (X, {"x": tf.ragged.constant([[[1]]])}, "ragged ids must have shape [batch, n]; got (1, "),
         (X, {"x": tf.constant(1)}, "dense ids must have shape [batch] or [batch, n]; got ()."),
-        (
-            X,
-            {"x": tf.SparseTensor([[0, 0, 0]], [1], [1, 1, 1])},
-            "sparse ids must have shape [batch, n]; got (1, 1, 1).",
-        ),
-        (
-            WEIGHTED,
-            {"x": tf.constant([[1]]), "w": tf.ragged.constant([[1.0]])},
-            "its ids are dense, so its weights w must be dense too, of the same shape; got a "
-            "RaggedTensor.",
-        ),
-        (
-            WEIGHTED,
-            {"x": ONE, "w": tf.SparseTensor([[0, 0, 0]], [1.0], [1, 1, 1])},
-            "its weights w must have shape [batch, n]; got (1, 1, 1).",
-        ),
-        (
-            WEIGHTED,
-            {"x": tf.constant([1])},
-            "Cannot find weights w for weighted_categorical_column among the features of the "
-            "batch, ['x'].",
-        ),
-        (
-            WEIGHTED,
-            {"x": ONE, "w": tf.constant([[1.0]])},
-            "its ids are sparse, so its weights w must be sparse too, with the same indices; got "
-            "a dense tensor.",
-        ),
-        (
-            WEIGHTED,
-            {**DENSE, "w": tf.cast(ONE, tf.float32)},
-            "its ids are dense, so its weights w must be dense too, of the same shape; got a "
-            "SparseTensor.",
-        ),
-        (
-            WEIGHTED,
-            {**DENSE, "w": tf.constant([[1.0, 2.0]])},
-            "weights w must have the shape of the ids, (1,); got (1, 2).",
-        ),
+        (X, {"x": column([1])}, "sparse ids must have shape [batch, n]; got (1, 1, 1)."),
+        (WEIGHTED, {**MATRIX, "w": tf.ragged.constant([[1.0]])}, "dense too, of the same shape"),
+        (WEIGHTED, {"x": ONE, "w": column([1.0])}, "weights w must have shape [batch, n]; got (1"),
+        (WEIGHTED, DENSE, "Cannot find weights w for weighted_categorical_column among"),
+        (WEIGHTED, {"x": ONE, "w": tf.constant([[1.0]])}, "must be sparse too, with the same ind"),
+        (WEIGHTED, {**DENSE, "w": tf.cast(ONE, tf.float32)}, "got a SparseTensor."),
+        (WEIGHTED, {**DENSE, "w": tf.constant([[1.0, 2.0]])}, "of the ids, (1,); got (1, 2)."),
         (WEIGHTED, {**DENSE, "w": tf.constant(["1"])}, "weights w must be numbers; got string."),
-        (
-            SEQUENCE,
-            {**DENSE, "w": tf.constant([1.0])},
-            "a sequence feature takes no weights; got weight key w.",
-        ),
+        (SEQUENCE, {**DENSE, "w": tf.constant([1.0])}, "takes no weights; got weight key w."),
     ],
 )
-def test_wrong_types_and_shapes_are_refused(feature, features, message):
+def test_wrong_types_and_shapes_are_refused(feature, features, phrase):
     said = harness.refusal(ValueError, inputs.source_of, table_of(feature), feature, features)
-    assert said == f"Feature x of table users: {message}"
+    assert said.startswith("Feature x of table users: ") and phrase in said
 
 
 def test_combiner_none_takes_one_id_per_sample():
     table = table_of(X, combiner=None)
-    assert harness.refusal(ValueError, check, table, {"x": tf.constant([[1, 2]])}) == (
-        "Feature x of table users: its table has combiner None, so ids must have shape "
-        "[batch] or [batch, 1]; got (1, 2)."
-    )
+    said = harness.refusal(ValueError, check, table, {"x": tf.constant([[1, 2]])})
+    assert said.startswith("Feature x of table users: its table has combiner None, so ids must")

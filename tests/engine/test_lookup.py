@@ -3,29 +3,19 @@
 import itertools
 
 import harness
-import hypothesis
 import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from hypothesis import strategies as st
 
 import feature_columns as fc
 from estimator_emb.engine import bad_input, inputs, lookup
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 
-settings = hypothesis.settings(max_examples=25)
-
 
 def make_table(vocabulary, dimension, combiner, features):
     return Table("t", TableConfig(vocabulary, dimension, combiner=combiner), tuple(features))
-
-
-@st.composite
-def samples(draw, vocabulary, batch):
-    rows = st.lists(st.integers(0, vocabulary - 1), max_size=4)
-    return draw(st.lists(rows, min_size=batch, max_size=batch))
 
 
 def run(table, features, weights, gradients):
@@ -38,83 +28,6 @@ def run(table, features, weights, gradients):
     activations = [lookup.combine(values, one) for one in occurrences]
     summed = lookup.row_gradients(gradients, occurrences, tf.size(rows), table.config.dimension)
     return activations, rows.numpy(), summed.numpy()
-
-
-@pytest.mark.slow
-@settings
-@hypothesis.given(data=st.data(), combiner=st.sampled_from(["sum", "mean", "sqrtn"]))
-def test_sparse_lookups_equal_tensorflow(data, combiner):
-    vocabulary = data.draw(st.integers(1, 9), "vocabulary")
-    dimension = data.draw(st.integers(1, 4), "dimension")
-    batch = data.draw(st.integers(1, 5), "batch")
-    weighted = data.draw(st.booleans(), "weighted")
-    dtype = data.draw(st.sampled_from([np.int32, np.int64]), "dtype")
-    rng = np.random.default_rng(data.draw(st.integers(0, 99), "seed"))
-    ids = {key: data.draw(samples(vocabulary, batch), key) for key in ("a", "b")}
-    features, specs = {}, []
-    for key, rows in ids.items():
-        features[key] = tf.SparseTensor(*harness.sparse(rows, dtype))
-        weight_key = None
-        if weighted and key == "a":
-            weight_key = "weights"
-            features[weight_key] = tf.SparseTensor(
-                *harness.sparse([rng.uniform(0.1, 3, len(row)) for row in rows], np.float32)
-            )
-        specs.append(Feature(key, weight_key=weight_key))
-    weights = tf.Variable(harness.normal(rng, vocabulary, dimension))
-    gradients = [harness.normal(rng, batch, dimension) for _ in ids]
-    table = make_table(vocabulary, dimension, combiner, specs)
-
-    activations, rows, summed = run(table, features, weights, gradients)
-
-    with tf.GradientTape() as tape:
-        expected = [
-            tf.nn.safe_embedding_lookup_sparse(
-                weights,
-                tf.cast(features[spec.key], tf.int64),
-                features.get(spec.weight_key),
-                combiner=combiner,
-            )
-            for spec in specs
-        ]
-        loss = tf.add_n([tf.reduce_sum(x * g) for x, g in zip(expected, gradients, strict=True)])
-    for got, want in zip(activations, expected, strict=True):
-        np.testing.assert_allclose(got, want, atol=1e-5)
-    dense = np.zeros([vocabulary, dimension], np.float32)
-    dense[rows] = summed
-    slope = tape.gradient(loss, weights)
-    want = np.zeros_like(dense)
-    np.add.at(want, slope.indices.numpy(), slope.values.numpy())
-    np.testing.assert_allclose(dense, want, atol=1e-4)
-    touched = {value for one in ids.values() for row in one for value in row}
-    assert sorted(rows.tolist()) == sorted(touched)
-
-
-@settings
-@hypothesis.given(data=st.data(), limit=st.integers(1, 5))
-def test_sequence_lookups_equal_numpy(data, limit):
-    vocabulary, dimension, batch = 7, 2, data.draw(st.integers(1, 4), "batch")
-    ids = data.draw(samples(vocabulary, batch), "ids")
-    rng = np.random.default_rng(0)
-    weights = harness.normal(rng, vocabulary, dimension)
-    gradient = harness.normal(rng, batch, limit, dimension)
-    table = make_table(vocabulary, dimension, "mean", [Feature("s", max_sequence_length=limit)])
-    features = {"s": tf.ragged.constant(ids, dtype=tf.int64, ragged_rank=1)}
-
-    (activation,), rows, summed = run(table, features, weights, [gradient])
-
-    want = np.zeros([batch, limit, dimension], np.float32)
-    slope = np.zeros([vocabulary, dimension], np.float32)
-    for sample, row in enumerate(ids):
-        for position, value in enumerate(row[:limit]):
-            want[sample, position] = weights[value]
-            slope[value] += gradient[sample, position]
-    np.testing.assert_array_equal(activation, want)
-    got = np.zeros_like(slope)
-    got[rows] = summed
-    np.testing.assert_allclose(got, slope, atol=1e-5)
-    (read,), _ = bad_input.checked([inputs.source_of(table, table.features[0], features).ids])
-    np.testing.assert_array_equal(read.lengths, [min(len(row), limit) for row in ids])
 
 
 def test_sequence_ids_may_come_in_any_order():

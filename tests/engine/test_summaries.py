@@ -282,34 +282,20 @@ def test_figures_of_strings_are_right_with_clashing_op_names(pipelined, tmp_path
     harness.same(ours, {prefix + name: value for name, value in figures.items()}, 1e-5, 0.0)
 
 
-def bad_batch(what):
-    lists, weights, gradients = made_batch(1, dropping=False)
-    features = as_features(lists, weights)
-    if what == "id":
-        features["single"] = np.array([[1], [2], [99], [0]])
-    elif what == "weight":
-        ids, values, shape = features["weights"]
-        features["weights"] = v1.SparseTensorValue(ids, values * np.float32(np.nan), shape)
-    else:
-        indices, values, _ = features["ragged"]
-        features["ragged"] = v1.SparseTensorValue(indices, values, np.array([-4, 3]))
-    return features, gradients
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("pipelined", [False, True])
 @with_each
 def test_bad_input_fails_before_the_figures(pipelined, tmp_path):
     """The error comes before the figures' ops read the batch: they could fail in other ways."""
-    for what, says in {
-        "id": "Feature single of table single: id 99 is outside [0, 5).",
-        "weight": "Feature sparse of table shared: weight nan is not finite.",
-        "shape": "table sequences: the dense shape [-4 3] of its ids is negative.",
-    }.items():
-        batches = harness.input_fn_of([bad_batch(what)] * 2)
-        with pytest.raises(tf.errors.InvalidArgumentError) as error:
-            trained(tmp_path / what, spec_of(pipelined=pipelined), batches)
-        assert says in error.value.message.splitlines()[0]
+    lists, weights, gradients = made_batch(1, dropping=False)
+    features = as_features(lists, weights)
+    negative = np.array([-4, 3])
+    features["ragged"] = features["ragged"]._replace(dense_shape=negative)
+    batches = harness.input_fn_of([(features, gradients)] * 2)
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"the dense shape \[-4 3\] of its ids"
+    ):
+        trained(tmp_path, spec_of(pipelined=pipelined), batches)
 
 
 @pytest.mark.slow
@@ -349,15 +335,10 @@ def test_table_summaries_follow_the_option_and_the_environment(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "0")
     assert not asked() and asked(table_summaries=True)
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")
-    assert harness.refusal(ValueError, asked) == (
-        "Environment variable ESTIMATOR_EMB_TABLE_SUMMARIES must be '0' or '1'; got 'yes'."
-    )
     with pytest.raises(ValueError, match="must be '0' or '1'; got 'yes'"):
         options.table_summaries_on_host(ee.RunConfig(save_summary_steps=0))
-    assert (
-        harness.refusal(ValueError, ee.TPUConfig, table_summaries="on")
-        == "TPUConfig: table_summaries must be True or False; got 'on'."
-    )
+    message = harness.refusal(ValueError, ee.TPUConfig, table_summaries="on")
+    assert message == "TPUConfig: table_summaries must be True or False; got 'on'."
 
 
 @pytest.mark.parametrize("every, wanted", [(None, False), (0, False), (99, False), (100, True)])

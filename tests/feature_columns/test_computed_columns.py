@@ -120,11 +120,8 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
 
 
 @pytest.mark.parametrize("computed", [buckets("age"), crossed()], ids=["buckets", "crossed"])
-def test_computed_columns_are_refused_on_a_tpu(computed, tmp_path):
+def test_computed_columns_are_refused_on_a_tpu(computed, tmp_path, same_message):
     column, _ = column_of(computed)
-    assert harness.refusal(ValueError, estimator, [column], tmp_path, device="host") == (
-        f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table, and "
-        f"{column.categorical_column.name!r} computes them from other features. Compute them in "
-        "input_fn (tf.searchsorted for buckets, tf.sparse.cross_hashed for crosses), and make the "
-        "column of categorical_column_with_identity; with use_tpu=False it trains as it is."
-    )
+    said = harness.refusal(ValueError, estimator, [column], tmp_path, device="host")
+    assert said.startswith(f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table")
+    same_message(said)

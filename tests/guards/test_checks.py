@@ -3,7 +3,6 @@
 import ast
 import contextlib
 import pathlib
-import sys
 
 import harness
 import numpy as np
@@ -42,20 +41,6 @@ def test_no_other_module_calls_a_check():
         in {(one.run.__module__.rpartition(".")[2], one.run.__name__) for one in watching.CHECKS}
     }
     assert named == set()
-
-
-def test_no_other_module_has_a_hook_that_watches_a_call():
-    """Backends run steps with the `running` hooks. CheckpointInputPipelineHook is for programs."""
-    found = {
-        node.name
-        for file in PACKAGE.rglob("*.py")
-        if file.relative_to(PACKAGE).parts[0] in ("backends", "estimator.py", "legacy", "preflight")
-        for node in ast.parse(file.read_text()).body
-        if isinstance(node, ast.ClassDef)
-        if any(ast.unparse(base).endswith("Hook") for base in node.bases)
-    }
-    running = {"LoopHook", "Member", "_AtBegin", "HostCopy", "_FlushHook", "_LoadHook"}
-    assert found == {*running, "CheckpointInputPipelineHook"}
 
 
 def input_fn(params=None):
@@ -113,26 +98,3 @@ def test_every_backend_runs_the_checks_of_each_event(runs, monkeypatch, tmp_path
     assert called == [Event.CALL, Event.GRAPH_BEGINS, *of_model, *ended], first
     added = [type(hook) for hook in found["hooks"]]
     assert added.count(tf.compat.v1.train.SessionRunHook) == 1
-
-
-@pytest.mark.parametrize("runs", [Runs.LOCAL, Runs.EMULATED], ids=lambda runs: runs.name)
-def test_a_batch_meets_few_modules_on_its_way_to_model_fn(runs, tmp_path):
-    """Counts the package's modules in the frames around model_fn, from `_call_model_fn` on."""
-    met = []
-
-    def model_fn(features, labels, mode, params):
-        frame = sys._getframe()
-        while frame is not None and met[-1:] != ["_call_model_fn of the estimator"]:
-            name, file = frame.f_code.co_name, pathlib.Path(frame.f_code.co_filename)
-            if PACKAGE in file.parents:
-                met.append(str(file.relative_to(PACKAGE)))
-                if (name, met[-1]) == ("_call_model_fn", "estimator.py"):
-                    met[-1] = "_call_model_fn of the estimator"
-            frame = frame.f_back
-        return MODEL_FN(features, labels, mode, params)
-
-    MADE[runs](tmp_path, model_fn).train(input_fn, max_steps=1)
-    visits = [one for one, before in zip(met, [None, *met], strict=False) if one != before]
-    assert met[-1] == "_call_model_fn of the estimator"
-    assert len(set(visits)) <= 8
-    assert max(map(visits.count, visits)) <= 2  # No module is entered a third time.

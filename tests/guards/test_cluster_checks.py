@@ -38,16 +38,13 @@ def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
 @pytest.mark.parametrize("spec", [SPEC, None], ids=["tables", "no tables"])
 @pytest.mark.parametrize("device", ["host", "pjrt"])
 @pytest.mark.parametrize("job, index", [("chief", 0), ("worker", 1), ("ps", 0), ("evaluator", 0)])
-def test_an_emulated_tpu_in_a_cluster_is_refused(
-    job, index, device, spec, task, tmp_path, same_message
-):
+def test_an_emulated_tpu_in_a_cluster_is_refused(job, index, device, spec, task, tmp_path):
     task(job, index)
     kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device=device)}
-    assert harness.refusal(ValueError, make, tmp_path, **kwargs) == (
+    message = harness.refusal(ValueError, make, tmp_path, **kwargs)
+    assert message.startswith(
         f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), and this process is its {job} "
-        f"{index}, but device='emulate' and device='pjrt' train in one process. Train on the "
-        "cluster with use_tpu=False, or unset TF_CONFIG and take more cores with "
-        "TPUConfig(num_shards=N)."
+        f"{index}, but device='emulate' and device='pjrt' train in one process."
     )
 
 
@@ -84,7 +81,7 @@ def test_sessions_get_device_filters(job, index, filters, task, tmp_path):
     assert list(config.device_filters) == ["/job:ps"]
 
 
-def test_synchronous_training_is_refused_before_a_session(task, tmp_path):
+def test_synchronous_training_is_refused_before_a_session(task, tmp_path, same_message):
     task("chief")
 
     def model_fn(features, labels, mode, params):
@@ -98,10 +95,6 @@ def test_synchronous_training_is_refused_before_a_session(task, tmp_path):
 
     batch = ({"x": np.arange(4)}, np.zeros(4, np.float32))
     train = make(tmp_path, model_fn).train
-    assert harness.refusal(ValueError, train, harness.input_fn_of([batch]), max_steps=1) == (
-        "SyncReplicasOptimizer makes workers take their steps together, but the tables of the "
-        "EmbeddingConfigSpec are updated by each worker for itself. With parameter servers, tables "
-        "train asynchronously only: leave SyncReplicasOptimizer out. For steps of a larger batch, "
-        "use_tpu=True with TPUConfig(device='emulate', num_shards=N) trains N cores in one "
-        "process, synchronously."
-    )
+    message = harness.refusal(ValueError, train, harness.input_fn_of([batch]), max_steps=1)
+    assert message.startswith("SyncReplicasOptimizer makes workers take their steps together")
+    same_message(message)

@@ -1,6 +1,6 @@
 """TensorFlow's errors about common mistakes say what to do."""
 
-import re
+import contextlib
 
 import harness
 import numpy as np
@@ -38,26 +38,20 @@ MADE = {
     "iterator": lambda: v1.data.make_one_shot_iterator(batches()),
 }
 """Makers of objects outside of input_fn and model_fn."""
-USES = {
-    "Dataset returned": ("Dataset", lambda one: one, None),
-    "Dataset mapped": ("Dataset", lambda one: one.map(lambda *batch: batch), None),
-    "iterator": ("iterator", lambda one: one.get_next(), None),
-    "tensor in a Dataset": (
-        "tensor",
-        lambda one: tf.data.Dataset.from_tensors(({"x": one}, X[:, :1])),
-        None,
-    ),
-    "tensor in map": ("tensor", lambda one: of_x(lambda x: x + one)(batches()), None),
-    "tensor in model_fn": ("tensor", None, lambda one, x: x + one),
-    "variable in map": ("variable", lambda one: of_x(lambda x: x + one)(batches()), None),
-    "variable in model_fn": ("variable", None, lambda one, x: x + one),
-    "table in map": (
-        "table",
-        lambda one: of_x(lambda x: one.lookup(tf.cast(x, tf.int64)))(batches()),
-        None,
-    ),
-    "table in model_fn": ("table", None, lambda one, x: one.lookup(tf.cast(x, tf.int64))),
+READ = {
+    "Dataset": lambda made: made,
+    "iterator": lambda made: made.get_next(),
+    "tensor": lambda made: tf.data.Dataset.from_tensors(({"x": made}, X[:, :1])),
+    "variable": lambda made: of_x(lambda x: x + made)(batches()),
+    "table": lambda made: of_x(lambda x: made.lookup(tf.cast(x, tf.int64)))(batches()),
 }
+"""What -> the input_fn's use of it."""
+COMPUTE = {
+    "tensor": lambda made, x: x + made,
+    "table": lambda made, x: made.lookup(tf.cast(x, tf.int64)),
+}
+"""What -> the model_fn's use of it."""
+USES = [*((what, "input_fn") for what in READ), *((what, "model_fn") for what in COMPUTE)]
 
 
 def train(kind, model_dir, input_fn, of_features=lambda x: x):
@@ -72,48 +66,38 @@ def train(kind, model_dir, input_fn, of_features=lambda x: x):
     estimator.train(lambda params=None: input_fn(), max_steps=1)
 
 
-@pytest.mark.fast(9)
+@pytest.mark.fast(7)
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("what, where", USES)
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
-def test_errors_about_objects_made_outside_say_what_to_do(kind, use, graph, tmp_path):
-    what, read, compute = USES[use]
-    if graph:
-        with tf.Graph().as_default():
-            made = MADE[what]()
-    else:
+def test_errors_about_objects_made_outside_say_what_to_do(kind, what, where, graph, tmp_path):
+    with tf.Graph().as_default() if graph else contextlib.nullcontext():
         made = MADE[what]()
-    input_fn = (lambda: read(made)) if read else batches
-    of_features = (lambda x: compute(made, x)) if compute else (lambda x: x)
+    given = {"input_fn": batches}
+    if where == "input_fn":
+        given["input_fn"] = lambda: READ[what](made)
+    else:
+        given["of_features"] = lambda x: COMPUTE[what](made, x)
     with pytest.raises((ValueError, RuntimeError)) as raised:
-        train(kind, tmp_path, input_fn, of_features)
+        train(kind, tmp_path, **given)
     assert str(raised.value).splitlines()[-1].startswith(OWN_GRAPH)
 
 
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
 def test_datasets_and_iterators_in_the_wrong_place_are_refused(kind, tmp_path):
-    text = (
-        "input_fn must be a function that returns a Dataset, or features and labels; got a "
-        "Dataset. Give the function itself, and make the Dataset inside of it."
-    )
     estimator = harness.of_kind(kind, lambda features, labels, mode, spec: None, tmp_path)
-    assert harness.refusal(TypeError, estimator.train, batches(), max_steps=1) == text
+    said = harness.refusal(TypeError, estimator.train, batches(), max_steps=1)
+    assert said.startswith("input_fn must be a function that returns a Dataset")
     given = batches().__iter__()
     said = harness.refusal(TypeError, train, kind, tmp_path, lambda: given)
-    said = re.sub(r"^input_fn \(.*?\) must", "input_fn must", said)
-    assert said == (
-        "input_fn must return a Dataset, or features and labels; it returned an iterator, "
-        "OwnedIterator. Return the Dataset, or what get_next() returns."
-    )
+    assert "it returned an iterator, OwnedIterator. Return the Dataset" in said
 
 
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
 def test_iterating_a_dataset_in_a_graph_gets_advice(kind, tmp_path):
     said = harness.refusal(RuntimeError, train, kind, tmp_path, lambda: next(iter(batches())))
-    assert said.splitlines()[1:] == [
-        "In an estimator, input_fn returns the Dataset itself. What else reads one there uses "
-        "tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()."
-    ]
+    (advice,) = said.splitlines()[1:]
+    assert advice.startswith("In an estimator, input_fn returns the Dataset itself.")
 
 
 def test_a_loss_per_sample_of_a_batch_of_unknown_size_gets_advice(tmp_path):
@@ -183,6 +167,7 @@ def test_a_keras_optimizer_of_a_second_call_says_where_to_make_it(tmp_path):
         estimator.train(batches, steps=1)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("classes", [2, 3])
 def test_string_labels_name_label_vocabulary(classes, tmp_path):
     with pytest.raises(Exception, match="label_vocabulary"):
@@ -193,6 +178,7 @@ def test_string_labels_name_label_vocabulary(classes, tmp_path):
     given.train(labelled(TEXTS))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("action", ["train", "evaluate", "predict"])
 def test_a_misspelt_feature_is_suggested(action, tmp_path):
     estimator = classifier(tmp_path, "price")
@@ -201,14 +187,22 @@ def test_a_misspelt_feature_is_suggested(action, tmp_path):
         next(result)
 
 
-def test_a_missing_key_of_params_is_not_told_the_features(tmp_path):
+@pytest.mark.parametrize(
+    "read, key",
+    [
+        (lambda params: params["rate"], "rate"),
+        (lambda own: own["x"], "x"),  # The batch has this feature.
+    ],
+    ids=["params", "own"],
+)
+def test_a_missing_key_of_another_dict_is_not_told_the_features(read, key, tmp_path):
     def model_fn(features, labels, mode, params):
-        return params["rate"]
+        return read(params)
 
     estimator = tf.estimator.Estimator(model_fn, str(tmp_path), params={})
     with pytest.raises(KeyError) as error:
         estimator.train(batches)
-    assert error.value.args == ("rate",)
+    assert error.value.args == (key,)
 
 
 def test_kmeans_without_a_seed_is_not_told_that_labels_are_missing(tmp_path):

@@ -138,7 +138,7 @@ def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
     """The judge of the op is TensorFlow's own `add_check_numerics_ops`, which the error names."""
 
     def outputs(x):
-        y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(88))
+        y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(3))
         return tf.sqrt(tf.math.log(-1.0 - y * y))  # NaN of a negative number.
 
     lines = failure(make("plain", tmp_path, outputs), input_of(X))
@@ -149,7 +149,7 @@ def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
     )
     assert lines[3].startswith("train_op = tf.group(train_op, tf.compat.v1.add_check_numerics_ops(")
     assert lines[4] == "After this step, these hold NaN or infinity:"
-    assert len(lines) == 11 and lines[-1] == "and 173 more"  # Each variable has a slot.
+    assert len(lines) == 11 and lines[-1] == "and 3 more"  # Each variable has a slot.
 
     def checked(x):
         y = outputs(x)
@@ -264,7 +264,7 @@ def test_the_check_adds_few_ops_and_copies_nothing(cpus, added, reads, tmp_path)
 
     def outputs(x):
         table = v1.get_variable("table", [9999, 2])
-        y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(50))
+        y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(25))
         return y + tf.reduce_sum(tf.nn.embedding_lookup(table, [1, 2]))
 
     hook, devices = Copies(), v1.ConfigProto(device_count={"CPU": cpus})
@@ -273,12 +273,10 @@ def test_the_check_adds_few_ops_and_copies_nothing(cpus, added, reads, tmp_path)
     assert len(hook.reads) >= reads
     assert not sum(part.total_bytes for read in hook.reads for part in read.memory)
     assert hook.added.count("ReadVariableOp") == added  # Of the table and its slot.
-    assert len(hook.added) < 30
+    assert len(hook.added) < 20
 
 
-@pytest.mark.parametrize(
-    "way", ["host", *(pytest.param(way, marks=pytest.mark.slow) for way in ("2 cores",))]
-)
+@pytest.mark.parametrize("way", ["host", pytest.param("2 cores", marks=pytest.mark.slow)])
 def test_nan_in_tables_and_slots_is_not_saved(way, tmp_path):
     def model_fn(features, labels, mode, params):
         return minimized(mode, tf.reduce_sum(masked(features["x"] * labels["x"])))
@@ -302,64 +300,11 @@ def test_nan_in_tables_and_slots_is_not_saved(way, tmp_path):
     ]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["plain", "local", "emulated"])
-def test_nan_hidden_by_a_fused_relu_is_found(kind, tmp_path):
-    """A ReLU fused by oneDNN drops NaN. Elsewhere the loss is NaN, also with an error."""
-
-    def outputs(x):
-        return v1.layers.dense(v1.layers.dense(x, 8, tf.nn.relu), 1)
-
-    failure(make(kind, tmp_path, outputs), input_of(X, X, BAD, X), max_steps=4)
-    assert all(np.isfinite(value).all() for value in harness.saved(tmp_path, 2).values())
-
-
 # Programs that train, with stock as well
-
-
-def writing(name, value, initial=0.0, shape=()):
-    """Returns a model with a variable that is not trained, set to `value(x)` in each step."""
-
-    def outputs(x):
-        variable = v1.get_variable(
-            name, shape, initializer=v1.constant_initializer(initial), trainable=False
-        )
-        with tf.control_dependencies([variable.assign(value(x, variable))]):
-            return linear(tf.identity(x))
-
-    return outputs
-
-
-def mask_of_infinity(x):
-    mask = v1.get_variable("mask", [3], initializer=v1.constant_initializer([0, -INF, 0]))
-    return linear(x) + tf.reduce_sum(tf.exp(mask))
-
-
-def metric_of_nothing(x):
-    _, update = v1.metrics.mean(x * NAN)
-    with tf.control_dependencies([update]):
-        return linear(tf.identity(x))
-
-
-def masked_logits(x):
-    logits = tf.where(x > 1.0, linear(x) + tf.zeros_like(x), -INF * tf.ones_like(x))
-    return tf.reduce_sum(tf.nn.softmax(logits) * 0.5, 1, keepdims=True)
 
 
 def masked_input(x):
     return linear(tf.where(tf.math.is_nan(x), tf.zeros_like(x), x))
-
-
-def half_moments(x):
-    seen = v1.get_variable("seen", [99], tf.float16, v1.constant_initializer(6e4), trainable=False)
-    with tf.control_dependencies([seen.assign(seen - 32)]):
-        return linear(tf.identity(x))
-
-
-def normalized(x):
-    y = v1.layers.batch_normalization(linear(x), training=True)
-    with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
-        return tf.identity(y)
 
 
 class Averaged(v1.train.AdamOptimizer):
@@ -371,22 +316,6 @@ class Averaged(v1.train.AdamOptimizer):
             return average.apply(v1.trainable_variables())
 
 
-class Accumulating(v1.train.AdamOptimizer):
-    """Applies the sum of two steps' gradients, as `tf.contrib.opt.AGNOptimizer` does."""
-
-    def minimize(self, loss, global_step):
-        pairs = self.compute_gradients(loss)
-        sums = [v1.Variable(tf.zeros_like(one), trainable=False) for _, one in pairs]
-        added = [total.assign_add(one) for total, (one, _) in zip(sums, pairs, strict=True)]
-        applies = tf.equal(global_step % 2, 1)
-        with tf.control_dependencies(added):
-            rated = [
-                (tf.where(applies, s, tf.zeros_like(s)), v)
-                for s, (_, v) in zip(sums, pairs, strict=True)
-            ]
-            return self.apply_gradients(rated, global_step)
-
-
 def scaled(rate):
     """A dynamic loss scale skips the first gradients, which are infinite."""
     scale = v1.mixed_precision.DynamicLossScale(1e38, 2)
@@ -394,33 +323,39 @@ def scaled(rate):
     return v1.mixed_precision.MixedPrecisionLossScaleOptimizer(optimizer, scale)
 
 
-PROGRAMS = {
-    "best loss": writing("best", lambda x, best: tf.minimum(best, tf.reduce_min(x)), INF),
-    "best loss of an epoch": writing("best", lambda x, best: INF),
-    "NaN until it is known": writing("seen", lambda x, seen: seen * NAN),
-    "best loss below a layer": writing("dense/best", lambda x, best: INF),
-    "best loss below a weight": writing("w/best", lambda x, best: INF),
-    "a mask of infinity": mask_of_infinity,
-    "a metric of nothing": metric_of_nothing,
-    "masked logits": masked_logits,
-    "large halves": half_moments,
-    "batch normalization": normalized,
-    "moving averages": (linear, Averaged),
-    "accumulated gradients": (linear, Accumulating),
-    "loss scale": (linear, scaled),
-    "masked NaN": masked_input,
-}
+def with_numbers_of_its_own(x):
+    """Has variables that are not trained, or begin, with NaN or infinity, and a metric of NaN."""
+
+    def written(name, value, initial=0.0):
+        start = v1.constant_initializer(initial)
+        variable = v1.get_variable(name, [], initializer=start, trainable=False)
+        return variable.assign(value(variable))
+
+    mask = v1.get_variable("mask", [3], initializer=v1.constant_initializer([0, -INF, 0]))
+    y = v1.layers.batch_normalization(linear(x) + tf.reduce_sum(tf.exp(mask)), training=True)
+    updates = [
+        written("best", lambda best: tf.minimum(best, tf.reduce_min(x)), INF),
+        written("w/best", lambda best: INF),
+        written("seen", lambda seen: seen * NAN),
+        v1.metrics.mean(x * NAN)[1],
+    ]
+    with tf.control_dependencies([*updates, *v1.get_collection(v1.GraphKeys.UPDATE_OPS)]):
+        return tf.identity(y)
 
 
-@pytest.mark.fast(9)
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_correct_programs_train(program, tmp_path, caplog):
+@pytest.mark.parametrize(
+    "outputs, optimizer, batch, steps",
+    [
+        (with_numbers_of_its_own, None, X, 4),
+        (masked_input, None, BAD, 4),
+        (linear, Averaged, X, 4),
+        (linear, scaled, X, 1),  # A skipped step of a loss scale does not count.
+    ],
+)
+def test_correct_programs_train(outputs, optimizer, batch, steps, tmp_path, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
-    outputs, *optimizer = np.atleast_1d(np.array(PROGRAMS[program], object)).tolist()
-    batches = [BAD if program == "masked NaN" else X] * 4
-    make("plain", tmp_path, outputs, optimizer=(*optimizer, None)[0]).train(input_of(*batches))
-    # A skipped step of a loss scale does not count.
-    assert harness.last_step(tmp_path) == (1 if program == "loss scale" else 4)
+    make("plain", tmp_path, outputs, optimizer=optimizer).train(input_of(*[batch] * 4))
+    assert harness.last_step(tmp_path) == steps
     assert [one for one in harness.said(caplog) if "NaN" in one or "nfini" in one] == []
 
 

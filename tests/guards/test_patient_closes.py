@@ -3,14 +3,12 @@
 import gc
 import gzip
 import logging
-import shelve
 import signal
 import subprocess
 import sys
 import threading
 import time
 import weakref
-import zipfile
 
 import harness
 import numpy as np
@@ -94,47 +92,16 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_two_calls_share_a_generator(kind, tmp_path):
-    def read():
-        for i in range(100):
-            time.sleep(0.1)
-            yield np.int64(i)
-
-    values = read()
-
-    def input_fn(params=None):
-        of_each = tf.TensorSpec([], tf.int64)
-        samples = tf.data.Dataset.from_generator(lambda: values, output_signature=of_each)
-        return samples.batch(1, drop_remainder=True).prefetch(2)
-
-    estimator = make(kind, tmp_path)
-    for _ in range(2):
-        estimator.train(input_fn, steps=2)
-    assert estimator.get_variable_value("global_step") == 4
-
-
 PROGRAM = f"""
-import atexit, gzip, os, shelve, sys, tempfile, time, zipfile
+import atexit, gzip, sys, time
 
 if sys.argv[1] == "ours":
     import estimator_emb
     estimator_emb.install()
 import tensorflow as tf
 
-class Deleted:
-    def __del__(self):
-        print("deleted", flush=True)
-
-deleted = Deleted()
 text = gzip.open("text.gz", "wt")
 text.write("written")
-archive = zipfile.ZipFile("archive.zip", "w")
-archive.writestr("name", "written")
-shelf = shelve.open("shelf", writeback=True)
-shelf["list"] = []
-shelf["list"].append(1)
-temporary = tempfile.NamedTemporaryFile(dir=".", suffix=".temporary")
 atexit.register(lambda: print("atexit", flush=True))
 
 def model_fn(features, labels, mode):
@@ -162,12 +129,9 @@ sys.exit(7)
 @pytest.mark.parametrize("side", ["ours", "stock"])
 def test_a_process_that_waited_writes_what_it_left_open(side, tmp_path):
     done = processes.run_side(side, "-c", PROGRAM, side, "ends", cwd=tmp_path, status=7)
-    assert done.stdout.splitlines() == ["trained", "atexit", "deleted"]
+    assert done.stdout.splitlines() == ["trained", "atexit"]
     assert (SAID in done.stderr) == (side == "ours")
     assert gzip.open(tmp_path / "text.gz", "rt").read() == "written"
-    assert zipfile.ZipFile(tmp_path / "archive.zip").read("name") == b"written"
-    assert shelve.open(str(tmp_path / "shelf"), "r")["list"] == [1]
-    assert not list(tmp_path.glob("*.temporary"))
 
 
 @pytest.mark.slow

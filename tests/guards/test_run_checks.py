@@ -13,17 +13,8 @@ from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.events import Facts, ModelBatch
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
-PERHAPS = (
-    "Perhaps input is empty or misspecified: a file pattern that matches nothing, samples that a "
-    "filter() leaves out, or, with drop_remainder=True, fewer samples than a batch."
-)
-NOTHING_TO_EVALUATE = (
-    f"evaluate: input_fn yielded no batch, so there is nothing to evaluate. {PERHAPS}"
-)
-NOTHING_TO_TRAIN = (
-    "train: input_fn yielded no batch: the input ended before the first step, and training with "
-    f"estimator made no steps. {PERHAPS}"
-)
+NOTHING_TO_EVALUATE = "evaluate: input_fn yielded no batch, so there is nothing to evaluate."
+NOTHING_TO_TRAIN = "train: input_fn yielded no batch"
 
 
 @pytest.fixture
@@ -39,23 +30,22 @@ def log(caplog):
     return lines
 
 
-def raises(message, call, *args, **kwargs):
+def raises(begin, call, *args, **kwargs):
     with pytest.raises(tf.errors.OutOfRangeError) as error:
         call(*args, **kwargs)
-    assert error.value.message == message
+    assert error.value.message.startswith(begin)
+    return error.value.message
 
 
-@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "way",
-    [
-        pytest.param(way, marks=[] if way in ("host", "emulated, 2 cores") else pytest.mark.slow)
-        for way in WAYS
-    ],
+    [pytest.param(way, marks=[pytest.mark.slow] * (way != "host, pipelined")) for way in WAYS],
 )
-def test_a_run_without_batches_is_an_error(way, tmp_path, log):
+def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     estimator = make(tmp_path, **WAYS[way])
-    raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(3), steps=2)
+    message = raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(3), steps=2)
+    if way == "host, pipelined":
+        same_message(message)
     raises_error = way.startswith("emulated") or "pipelined" in way  # The first lookup fails.
 
     def train_nothing(samples, max_steps):
@@ -64,7 +54,7 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log):
         else:
             log()
             estimator.train(input_of(samples), max_steps=max_steps)
-            assert NOTHING_TO_TRAIN in log()
+            assert NOTHING_TO_TRAIN in "".join(log())
 
     train_nothing(0, 2)
     estimator.train(input_of(16), max_steps=2)
@@ -81,17 +71,14 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log):
     assert log() == []
 
 
-def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log):
+def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
     estimator = make(tmp_path, use_tpu=False)
     hooks = [CheckpointInputPipelineHook(estimator)]
     estimator.train(input_of(8), hooks=hooks)
     log()
     estimator.train(input_of(8), hooks=hooks)
-    assert (
-        f"{NOTHING_TO_TRAIN} CheckpointInputPipelineHook goes on where the input stood when the "
-        "model was saved; if that was its end, nothing is left: repeat() the dataset, or train "
-        "without the hook."
-    ) in log()
+    (line,) = (line for line in log() if line.startswith(NOTHING_TO_TRAIN))
+    same_message(line)
 
 
 @pytest.mark.fast(1)
@@ -99,14 +86,8 @@ def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log):
 def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, tmp_path):
     estimator = make(tmp_path, use_tpu=use_tpu)
     for samples in [0, 4] if use_tpu else [0]:
-        message = NOTHING_TO_EVALUATE
-        if samples:
-            message = (
-                "The input ended after 1 steps. As on a TPU, input_fn must yield a batch for "
-                "every step asked for; repeat() its dataset, or ask for fewer steps."
-            )
         raises(
-            message,
+            "The input ended after 1 steps." if samples else NOTHING_TO_EVALUATE,
             ee.train_and_evaluate,
             estimator,
             ee.TrainSpec(input_of(64), max_steps=8),
@@ -115,16 +96,14 @@ def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, tmp_path):
 
 
 @pytest.mark.parametrize("way", ["host", pytest.param("emulated, 2 cores", marks=pytest.mark.slow)])
-def test_untrained_weights_are_logged(way, tmp_path, log):
+def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
     untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
     for call in ("evaluate", "predict"):
         estimator = make(untrained, **WAYS[way])
         list(getattr(estimator, call)(input_of(16), **{"steps": 2} if call == "evaluate" else {}))
-        assert log() == [
-            f"{call}: Could not find trained model in model_dir: {untrained}. All weights have "
-            "their initial values, mostly random, and the results mean nothing. Train first, or "
-            "give the model_dir of a training, a checkpoint_path or warm_start_from."
-        ]
+        (line,) = log()
+        assert line.startswith(f"{call}: Could not find trained model in model_dir: {untrained}.")
+        same_message(line)
     estimator = make(trained, **WAYS[way])
     estimator.train(input_of(16), max_steps=1)
     result = estimator.evaluate(input_of(16), steps=2)
@@ -133,30 +112,26 @@ def test_untrained_weights_are_logged(way, tmp_path, log):
     assert log() == []
     estimator = make(warm, **WAYS[way], warm_start_from=str(trained))
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
-    assert log() == [
-        f"evaluate: Could not find trained model in model_dir: {warm}. Only the weights that "
-        f"warm_start_from names come from {trained}; the others have their initial values, mostly "
-        "random."
-    ]
+    (line,) = log()
+    same_message(line)
 
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("way", ["host", "emulated"])
-def test_a_reached_max_steps_is_logged(way, tmp_path, log):
+def test_a_reached_max_steps_is_logged(way, tmp_path, log, same_message):
     estimator = make(tmp_path, **WAYS[way])
     estimator.train(input_of(16), max_steps=2)
     assert log() == []
     for max_steps in (1, 2):
         estimator.train(input_of(16), max_steps=max_steps)
-        assert log() == [
-            f"train: the model in {tmp_path} is at step 2, so max_steps={max_steps} is reached: "
-            "nothing was trained. max_steps counts the steps of all trainings in a model_dir. Give "
-            "a larger max_steps, or steps=... for that many more steps, or another model_dir."
-        ]
+        (line,) = log()
+        assert f"is at step 2, so max_steps={max_steps} is reached: nothing was trained" in line
+        same_message(line)
     estimator.train(input_of(16), steps=1)
     assert log() == [] and estimator.get_variable_value("global_step") == 3
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("way", ["host", "host, pipelined"])
 def test_the_end_of_the_input_leaves_no_partial_step(way, tmp_path):
     estimator = make(tmp_path, **WAYS[way])

@@ -7,7 +7,6 @@ message.
 import json
 import os
 import pathlib
-import shutil
 
 import harness
 import numpy as np
@@ -94,35 +93,18 @@ CALLS = {
 }
 
 
-def changed(folder, now="others, as many, or in another order"):
-    return (
-        "The vocabulary of column 'fruit' has changed since the training of checkpoint "
-        f"'{folder}/model.ckpt-1': it had 3 words, and now has {now}. So saved rows would stand "
-        "for other words.\nWhat to do: give the column its old vocabulary, or train in another "
-        "model_dir with warm_start_from=vocabulary_warm_start(...), which moves rows to the new "
-        f"ids of their words. If no row has another word, delete '{folder}/{RECORD}'."
-    )
-
-
 def refused(call, estimator):
     with pytest.raises(ChangedVocabulary) as error:
         call(estimator)
-    return str(error.value)
+    message = str(error.value)
+    assert message.startswith("The vocabulary of column 'fruit' has changed since the training of")
+    return message
 
 
 @pytest.mark.fast(1)
+@pytest.mark.parametrize("column", [from_list, from_file])
 @pytest.mark.parametrize(
-    "kind, column",
-    [
-        ("tables", from_file),
-        ("plain", from_list),
-        *(
-            pytest.param(kind, column, marks=pytest.mark.slow)
-            for kind in KINDS
-            for column in (from_list, from_file)
-            if (kind, column) not in (("tables", from_file), ("plain", from_list))
-        ),
-    ],
+    "kind", ["tables", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
 )
 def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
     folder = tmp_path / "model"
@@ -132,7 +114,7 @@ def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
     for words in (["fig", "apple", "pear"], ["kiwi", *WORDS[1:]]):
         estimator = KINDS[kind](column(module, words, tmp_path), folder)
         for call in CALLS.values() if kind == "tables" else [train]:
-            assert refused(call, estimator) == changed(folder)
+            assert f"'{folder}/model.ckpt-1': it had 3 words, and now" in refused(call, estimator)
     assert harness.last_step(folder) == 1
     assert all(np.array_equal(before[name], now) for name, now in harness.saved(folder, 1).items())
     for call in CALLS.values():
@@ -140,8 +122,10 @@ def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_equivalent_vocabulary_is_accepted(tmp_path):
+@pytest.mark.parametrize("piece", [1, 1 << 20])
+def test_an_equivalent_vocabulary_is_accepted(piece, tmp_path, monkeypatch):
     """Equivalent: another path, other line ends, extra lines at the end, a list of the words."""
+    monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", piece)
     folder, file = tmp_path / "model", tmp_path / "other.txt"
     train(tables(from_list(fc, WORDS, None), folder))
     record = json.loads((folder / RECORD).read_text())
@@ -150,12 +134,6 @@ def test_an_equivalent_vocabulary_is_accepted(tmp_path):
         column = fc.categorical_column_with_vocabulary_file("fruit", str(file), 3, 1)
         assert CALLS["evaluate"](tables(column, folder))
     assert json.loads((folder / RECORD).read_text()) == record
-
-
-@pytest.mark.slow
-def test_an_equivalent_vocabulary_is_accepted_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", 1)
-    test_an_equivalent_vocabulary_is_accepted(tmp_path)
 
 
 def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
@@ -173,13 +151,13 @@ def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
     assert os.listdir(tmp_path) == [RECORD]  # No temporary file is left.
 
 
-def test_a_grown_vocabulary_is_refused(tmp_path):
+def test_a_grown_vocabulary_is_refused(tmp_path, same_message):
     train(tables(from_list(fc, WORDS, None), tmp_path))
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):
         train(tables(from_list(fc, [*WORDS, "kiwi"], None), tmp_path))
     # The same shape, but with four words instead of three and a row for unknown words.
     estimator = tables(from_list(fc, [*WORDS[:2], "kiwi", "fig"], None, oov=0), tmp_path)
-    assert refused(train, estimator) == changed(tmp_path, "4 others, or in another order")
+    same_message(refused(train, estimator))
 
 
 @pytest.mark.slow
@@ -190,10 +168,8 @@ def test_a_folder_without_a_record_is_accepted(tmp_path):
     CALLS["evaluate"](tables(other, tmp_path))
     assert not (tmp_path / RECORD).exists()
     train(tables(other, tmp_path))
-    assert refused(train, tables(from_list(fc, WORDS, None), tmp_path)).startswith(
-        f"The vocabulary of column 'fruit' has changed since the training of checkpoint "
-        f"'{tmp_path}/model.ckpt-2'"
-    )
+    message = refused(train, tables(from_list(fc, WORDS, None), tmp_path))
+    assert f"'{tmp_path}/model.ckpt-2'" in message
 
 
 def test_an_unreadable_record_is_ignored_with_a_warning(tmp_path, caplog):
@@ -222,19 +198,3 @@ def test_a_vocabulary_warm_start_may_change_the_vocabulary(tmp_path):
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, pair)
     train(tables(from_list(fc, WORDS[::-1], None), tmp_path / "new", warm))
     CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "new"))
-
-
-@pytest.mark.slow
-def test_a_read_only_folder_is_checked(tmp_path):
-    train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
-    shutil.copytree(tmp_path / "old", tmp_path / "copy")
-    os.chmod(tmp_path / "copy", 0o500)
-    path = f"{tmp_path}/copy/model.ckpt-1"
-    try:
-        estimator = tables(from_list(fc, WORDS[::-1], None), tmp_path / "new")
-        with pytest.raises(ChangedVocabulary):
-            estimator.evaluate(input_fn, steps=1, checkpoint_path=path)
-        estimator = tables(from_list(fc, WORDS, None), tmp_path / "new")
-        assert estimator.evaluate(input_fn, steps=1, checkpoint_path=path)
-    finally:
-        os.chmod(tmp_path / "copy", 0o700)

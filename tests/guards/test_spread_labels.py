@@ -44,6 +44,7 @@ def told_of(losses, directory, cores, static, caplog):
     return [one for one in harness.said(caplog) if "pairs" in one]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
 def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
     told = told_of(MISTAKES, tmp_path, cores, size is not None, caplog)
@@ -52,14 +53,13 @@ def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
     }
     assert len(told) == len(MISTAKES)
     for kind, loss in MISTAKES.items():
-        begin, _, _ = of_lines[loss.__code__.co_firstlineno].partition(" The op ")
-        assert begin == (
+        assert of_lines[loss.__code__.co_firstlineno].startswith(
             f"The loss of model_fn is of all pairs of samples: {kind} of ({size},), from labels, "
-            f"and ({size}, 1) gives ({size}, {size}). Give both one shape, as by "
-            "tf.reshape(labels, [-1, 1]) or tf.squeeze(logits, 1)."
+            f"and ({size}, 1) gives ({size}, {size})."
         )
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("static", [False, True])
 def test_intended_pairs_cause_no_warning(static, tmp_path, caplog):
     assert told_of(MEANT, tmp_path, None, static, caplog) == []

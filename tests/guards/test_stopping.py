@@ -75,10 +75,9 @@ def handlers(caplog):
 @pytest.mark.parametrize(
     "way, number",
     [
-        ("host", signal.SIGINT),
         ("host", signal.SIGHUP),
         ("emulated, 2 cores", signal.SIGTERM),
-        pytest.param("emulated, pipelined", signal.SIGINT, marks=pytest.mark.slow),
+        ("emulated, pipelined", signal.SIGINT),
     ],
 )
 def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
@@ -100,10 +99,9 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     saved = f"{tmp_path}/model.ckpt-{step}"
     assert estimator.latest_checkpoint() == saved
     assert os.path.exists(f"{tmp_path}/input.ckpt-{step}.index")
-    assert harness.said(caplog) == [
-        f"{number.name}: training ends with this step. Another signal ends it at once.",
-        f"{number.name} ended the training at step {step}. {SAVED.format(saved)}",
-    ]
+    begins, ends = harness.said(caplog)
+    assert begins.startswith(f"{number.name}: training ends with this step.")
+    assert ends == f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
     # The next training resumes there, and ends by itself.
     estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
     assert estimator.get_variable_value("global_step") == step + 2
@@ -142,11 +140,7 @@ def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
     )
     with pytest.raises(SystemExit):
         estimator.train(input_that_sends(signal.SIGTERM, 2))
-    assert harness.said(caplog)[1][:-1] in (
-        f"SIGTERM ended the training at step {step}. It saves no checkpoints, so that its steps "
-        "are lost"
-        for step in (1, 2, 3)
-    )
+    assert "It saves no checkpoints, so that its steps are lost." in harness.said(caplog)[1]
 
 
 def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, monkeypatch):
@@ -245,14 +239,12 @@ def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, ca
     # The evaluation is abandoned, but the model that it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
-    saved = SAVED.format(f"{tmp_path}/model.ckpt-2")
-    assert harness.said(caplog) == [
-        "SIGTERM: this evaluation ends, and training ends without another step. Another signal "
-        "ends it at once.",
-        f"SIGTERM ended the training. {saved}",
-    ]
+    begins, ends = harness.said(caplog)
+    assert begins.startswith("SIGTERM: this evaluation ends, and training ends without another")
+    assert ends == f"SIGTERM ended the training. {SAVED.format(f'{tmp_path}/model.ckpt-2')}"
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_ctrl_c_in_an_evaluation_hides_tensorflows_frames(use_tpu, tmp_path):
     estimator = make(tmp_path, use_tpu=use_tpu)

@@ -52,9 +52,3 @@ def save(path, variables):
         session.run(tf.compat.v1.global_variables_initializer())
         tf.io.gfile.makedirs(path.rpartition("/")[0])
         return tf.compat.v1.train.Saver().save(session, path)
-
-
-def unfit(path, *lines, doing="Restoring"):
-    """Returns the error message for a checkpoint that does not fit the program."""
-    begin = f"{doing} from checkpoint failed: '{path}' does not fit the program:"
-    return "\n".join([begin, *lines])

@@ -264,15 +264,12 @@ def test_limits_must_be_in_order(ours, kind):
 @pytest.mark.parametrize("limits", [(-1.0, None), (None, 1.0), (-1.0, 1.0)])
 def test_gradient_limits_need_accumulation(ours, limits):
     low, high = limits
-    assert_refused(
-        ValueError,
+    wrong = {"clip_gradient_min": low, "clip_gradient_max": high}
+    message = (
         "clip_gradient_min and clip_gradient_max need use_gradient_accumulation=True; got "
-        f"{low} and {high} with use_gradient_accumulation=False.",
-        ours,
-        use_gradient_accumulation=False,
-        clip_gradient_min=low,
-        clip_gradient_max=high,
+        f"{low} and {high} with use_gradient_accumulation=False."
     )
+    assert_refused(ValueError, message, ours, use_gradient_accumulation=False, **wrong)
 
 
 @pytest.mark.parametrize("ours", [optimizers.AdamParameters, optimizers.Adam], ids=by_name)
@@ -350,6 +347,6 @@ def test_as_parameters_refuses_other_objects():
 
     names = ", ".join(sorted(map(by_name, (*PARAMETERS, *TF2_OPTIMIZERS))))
     for wrong in (AdamParameters(), optimizers.OptimizationParameters(0.1)):
-        assert harness.refusal(ValueError, as_parameters, wrong, "TableConfig") == (
-            f"TableConfig: optimization_parameters must be one of {names}; got {wrong!r}."
-        )
+        said = harness.refusal(ValueError, as_parameters, wrong, "TableConfig")
+        begin = f"TableConfig: optimization_parameters must be one of {names}; "
+        assert said == f"{begin}got {wrong!r}."

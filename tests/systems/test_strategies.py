@@ -48,11 +48,8 @@ def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, emulated, ta
     given = type(getattr(config, option)).__name__
     what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
     error = ValueError if tables else options.CannotEmulate
-    assert harness.refusal(error, harness.configured, model_fn, spec, config, use_tpu=emulated) == (
-        f"RunConfig: {option} must be None with {what}; got a {given}. Several replicas on this "
-        "machine: TPUConfig(device='emulate', num_shards=N) and use_tpu=True emulate N cores. "
-        "Several machines: parameter servers, by TF_CONFIG alone."
-    )
+    said = harness.refusal(error, harness.configured, model_fn, spec, config, use_tpu=emulated)
+    assert said.startswith(f"RunConfig: {option} must be None with {what}; got a {given}.")
 
 
 MIRRORED = """
@@ -91,27 +88,29 @@ def test_mirrored_replicas_without_tables_train(tmp_path):
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 
 
+def branching_model(features, labels, mode, spec):
+    """As in stock, a model_fn under a strategy may branch on a tensor."""
+    weight = tf.compat.v1.get_variable("weight", initializer=1.0)
+    if tf.reduce_sum(features["x"]) > 0:  # noqa: SIM108
+        sign = 1.0
+    else:
+        sign = -1.0
+    loss = sign * tf.reduce_mean(weight * features["x"])
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
+    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
+    return spec(mode, loss=loss, train_op=train_op)
+
+
+def two_batches(params=None):
+    return tf.data.Dataset.from_tensors(({"x": [-1.0, -3.0]}, [0.0, 0.0])).repeat(2)
+
+
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ["plain", "local"])
 def test_autograph_converts_only_the_programs_functions(kind, installed, tmp_path, caplog):
-    """As in stock, a model_fn under a strategy may branch on a tensor."""
-
-    def model(features, labels, mode, spec):
-        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
-        if tf.reduce_sum(features["x"]) > 0:  # noqa: SIM108
-            sign = 1.0
-        else:
-            sign = -1.0
-        loss = sign * tf.reduce_mean(weight * features["x"])
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
-        return spec(mode, loss=loss, train_op=train_op)
-
-    def input_fn(params=None):
-        return tf.data.Dataset.from_tensors(({"x": [-1.0, -3.0]}, [0.0, 0.0])).repeat(2)
-
     run = {"train_distribute": STRATEGIES["MirroredStrategy"]()}
-    estimator = harness.of_kind(kind, model, tmp_path, run=run)
-    estimator.train(input_fn)
+    estimator = harness.of_kind(kind, branching_model, tmp_path, run=run)
+    estimator.train(two_batches)
     assert estimator.get_variable_value("weight") == 1.0 - 0.5 * 2 * 2.0
     assert "AutoGraph" not in caplog.text
 
@@ -120,18 +119,10 @@ def test_a_strategy_that_counts_steps_hides_tensorflows_warning(installed, tmp_p
     """TensorFlow warns if two reads of the step are equal. Under a strategy, they race."""
     text = "It seems that global step (tf.train.get_global_step) has not been increased."
 
-    def model(features, labels, mode, spec):
-        weight = tf.compat.v1.get_variable("weight", initializer=1.0)
-        loss = tf.reduce_mean(weight * features["x"])
-        optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.5)
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_or_create_global_step())
-        return spec(mode, loss=loss, train_op=train_op)
-
     warns = harness.AfterStep(lambda *_: tf.compat.v1.logging.warning(text))
     run = {"train_distribute": STRATEGIES["MirroredStrategy"]()}
-    estimator = harness.of_kind("plain", model, tmp_path, run=run)
-    data = {"x": [1.0]}, [0.0]
-    estimator.train(lambda: tf.data.Dataset.from_tensors(data).repeat(2), hooks=[warns])
+    estimator = harness.of_kind("plain", branching_model, tmp_path, run=run)
+    estimator.train(two_batches, hooks=[warns])
     assert estimator.get_variable_value("global_step") == 2
     assert text not in caplog.messages
 

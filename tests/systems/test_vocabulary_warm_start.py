@@ -96,18 +96,12 @@ CASES = [
     ("dicts", "Adagrad", "host", 1, (2, 2)),
     ("dicts", "Ftrl", "2 cores", 1, (2, 1)),
     ("dicts", "counts", "emulated", 1, (1, 1)),
-    ("dicts", "Adam", "host", 3, (2, 2)),
+    ("dicts", "counts", "host", 1, (0, 0)),
+    ("dicts", "Ftrl", "host", 7, (1, 3)),
     ("column", "Adagrad", "emulated", 1, (1, 2)),
+    ("column", "Ftrl", "host", 3, (2, 2)),
     ("shared", "Adam", "host", 1, (2, 2)),
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in (
-            ("dicts", "counts", "host", 1, (0, 0)),
-            ("dicts", "Ftrl", "host", 7, (1, 3)),
-            ("column", "Ftrl", "host", 3, (2, 2)),
-            ("shared", "Adagrad", "emulated", 1, (2, 2)),
-        )
-    ),
+    ("shared", "Adagrad", "emulated", 1, (2, 2)),
 ]
 
 
@@ -296,24 +290,20 @@ def test_vocab_info_moves_rows_to_their_new_ids(asked, way, shards, of_column, t
         np.testing.assert_array_equal(got[name + field], want, err_msg=field)
 
 
-@pytest.mark.parametrize("with_words", [True, False])
-def test_slots_follow_a_table_to_its_new_name(with_words, of_column, tmp_path):
-    words, name = NEW if with_words else OLD, NAMES["column"]
-    before = harness.saved(of_column, 1)
+def test_slots_follow_a_table_to_its_new_name(of_column, tmp_path):
+    before, name = harness.saved(of_column, 1), NAMES["column"]
     renamed = name.replace("dense_features", "layer")
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=["layer.*"],
-        var_name_to_vocab_info={renamed: info(tmp_path)} if with_words else None,
+        var_name_to_vocab_info={renamed: info(tmp_path)},
         var_name_to_prev_var_name={renamed: name},
     )
-    new = make(tmp_path, "column", words, 2, "Adam", 0.0, settings, layer="layer")
+    new = make(tmp_path, "column", NEW, 2, "Adam", 0.0, settings, layer="layer")
     train(new, OLD, 1, "column")
     got = harness.saved(tmp_path, 0)
     for field in FIELDS:
-        want = before[name + field]
-        if with_words:
-            want = moved(want, 0.0 if field else BACKUP)
+        want = moved(before[name + field], 0.0 if field else BACKUP)
         np.testing.assert_array_equal(got[renamed + field], want)
 
 
@@ -340,74 +330,36 @@ def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
 
 OURS = "vocabulary_warm_start: "
 REFUSED = {
-    "table": (
-        {"key": "fruits"},
-        "vocabularies has 'fruits', and the spec has no such table or feature; it has fruit.",
-    ),
-    "old size": (
-        {"before": [*OLD, "a", "b", "c"]},
-        "the old vocabulary of table 'fruit' has 7 words, and the table 6 rows. Give the "
-        "vocabulary that the table was made for.",
-    ),
-    "new size": (
-        {"after": [*NEW, "a"]},
-        "the new vocabulary of table 'fruit' has 6 words, and the table 5 rows. Give the "
-        "vocabulary that the table was made for.",
-    ),
-    "dimension": (
-        {"dimension": 4},
-        "table 'fruit' has dimension 4, and variable 'fruit' of checkpoint 'PATH' is [6, 3]. Give "
-        "the table its old dimension.",
-    ),
-    "twice": (
-        {"after": ["fig", "kiwi", "fig"]},
-        "the new vocabulary of table 'fruit' has 'fig' more than once; a word has one row.",
-    ),
-    "ids": (
-        {"before": [7, 8]},
-        "the old vocabulary of table 'fruit' has 7, which is not a string. Ids without words stay "
-        "where they are; leave their table out of vocabularies.",
-    ),
-    "line break": (
-        {"before": ["a\nb"]},
-        "the old vocabulary of table 'fruit' has a line break in 'a\\nb'.",
-    ),
-    "surrogate": (
-        {"before": ["a", "\ud800"]},
-        "the old vocabulary of table 'fruit' has '\\ud800', which UTF-8 cannot encode. Give the "
-        "word as the bytes that the input has.",
-    ),
-    "bytes twice": (
-        {"after": [b"\xff", b"\xff"]},
-        "the new vocabulary of table 'fruit' has b'\\xff' more than once; a word has one row.",
-    ),
-    "variable": (
-        {"kind": "column", "key": "fruit"},
-        "table 'tbl_fruit' must fit one variable of checkpoint 'PATH', but fits none. Name the "
-        "table or its column as in the training that wrote the checkpoint, or write the VocabInfo "
-        "yourself.",
-    ),
+    "table": ({"key": "fruits"}, "has 'fruits', and the spec has no such table or feature"),
+    "old size": ({"before": [*OLD, "a", "b", "c"]}, "has 7 words, and the table 6 rows."),
+    "new size": ({"after": [*NEW, "a"]}, "has 6 words, and the table 5 rows."),
+    "dimension": ({"dimension": 4}, "has dimension 4, and variable 'fruit' of checkpoint"),
+    "twice": ({"after": ["fig", "kiwi", "fig"]}, "has 'fig' more than once"),
+    "ids": ({"before": [7, 8]}, "has 7, which is not a string."),
+    "line break": ({"before": ["a\nb"]}, "has a line break in 'a\\nb'."),
+    "surrogate": ({"before": ["a", "\ud800"]}, "has '\\ud800', which UTF-8 cannot encode."),
+    "bytes twice": ({"after": [b"\xff", b"\xff"]}, "has b'\\xff' more than once"),
+    "variable": ({"kind": "column"}, "must fit one variable of checkpoint"),
 }
+"""Name -> (change of what is given, a part of the error's message)."""
 
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_wrong_vocabularies_are_refused(what, old):
-    change, message = REFUSED[what]
+    change, phrase = REFUSED[what]
     spec, _ = spec_of(change.get("kind", "dicts"), NEW, 0, "Adam", 0.0, change.get("dimension"))
     pair = change.get("before", OLD), change.get("after", NEW)
     error = TypeError if what == "ids" else ValueError
     vocabularies = {change.get("key", "fruit"): pair}
     said = harness.refusal(error, ee.vocabulary_warm_start, old, spec, vocabularies)
-    assert said == OURS + message.replace("PATH", f"{old}/model.ckpt-1")
+    assert said.startswith(OURS) and phrase in said and "fruit" in said
 
 
 @pytest.mark.parametrize("given", [NEW, "new.txt", (OLD, NEW, NEW), (NEW,), None])
 def test_a_vocabulary_that_is_no_pair_is_refused(given, old):
     spec, _ = spec_of("dicts", NEW, 0, "Adam")
-    assert harness.refusal(ValueError, ee.vocabulary_warm_start, old, spec, {"fruit": given}) == (
-        f"{OURS}vocabularies['fruit'] must be a tuple (old, new), each a file or a list of words; "
-        f"got {given!r}."
-    )
+    said = harness.refusal(ValueError, ee.vocabulary_warm_start, old, spec, {"fruit": given})
+    assert said.startswith(f"{OURS}vocabularies['fruit'] must be a tuple (old, new), each a file")
 
 
 def test_blank_and_invalid_lines_of_files_are_refused(old, tmp_path):
@@ -415,14 +367,9 @@ def test_blank_and_invalid_lines_of_files_are_refused(old, tmp_path):
     file = tmp_path / "old.txt"
     call = ee.vocabulary_warm_start, old, spec, {"fruit": (file, NEW)}
     file.write_bytes(b"a\nb\n\n")
-    assert harness.refusal(ValueError, *call) == (
-        f"{OURS}the old vocabulary of table 'fruit' has a blank line: line 3 of '{file}'. A column "
-        "that looks words up in a file refuses it. Remove the line, or give the words as a list."
-    )
+    assert f"has a blank line: line 3 of '{file}'." in harness.refusal(ValueError, *call)
     file.write_bytes(b"a\n\xff\n")
-    assert harness.refusal(ValueError, *call) == (
-        f"vocabulary '{file}' of table 'fruit': line 2 is not UTF-8."
-    )
+    assert "of table 'fruit': line 2 is not UTF-8." in harness.refusal(ValueError, *call)
 
 
 def test_a_missing_file_or_checkpoint_is_refused(old, tmp_path):
@@ -438,6 +385,4 @@ def test_a_column_without_a_table_is_refused(old):
     columns = [tf.feature_column.embedding_column(words, 3)]
     spec = ee.EmbeddingConfigSpec(columns, ee.AdamParameters(0.5))
     call = ee.vocabulary_warm_start, old, spec, {"fruit": (OLD, NEW)}
-    assert harness.refusal(ValueError, *call) == (
-        f"{OURS}vocabularies has 'fruit', and the spec has no such table or feature; it has none."
-    )
+    assert "has 'fruit', and the spec has no such table" in harness.refusal(ValueError, *call)

@@ -36,7 +36,7 @@ def two(tmp_path_factory):
     return model_dir
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "patterns, taken, step",
     [
@@ -66,39 +66,28 @@ def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, two
 
 
 @pytest.mark.parametrize(
-    "patterns, fits, advice",
+    "patterns, phrase, advice",
     [
-        (["words", "itms"], "'itms', which fits no variable", " Did you mean 'items'?"),
+        (["words", "itms"], "'itms', which fits no variable", "Did you mean 'items'?"),
         (
             ["Adagrad"],
             "'Adagrad', which fits no variable",
-            " It must fit from the beginning of a name: '.*Adagrad' finds items/Adagrad, "
-            "words/Adagrad.",
+            "'.*Adagrad' finds items/Adagrad, words/Adagrad.",
         ),
         (
             "words/Adagrad",
             "'words/Adagrad', which fits no trainable variable",
-            " A list of patterns is looked up in all variables: "
             "vars_to_warm_start=['words/Adagrad'].",
         ),
-        (
-            ["glob.*"],
-            "'glob.*', which fits no variable",
-            " global_step is taken only where a pattern names it: 'global_step'.",
-        ),
-        (
-            ["x.*"],
-            "'x.*', which fits no variable",
-            " The model has global_step, items, items/Adagrad, words, words/Adagrad.",
-        ),
+        (["glob.*"], "'glob.*', which fits no variable", "names it: 'global_step'."),
+        (["x.*"], "'x.*', which fits no variable", "The model has global_step, items,"),
     ],
 )
-def test_a_pattern_that_finds_nothing_is_refused(patterns, fits, advice, two, tmp_path):
+def test_a_pattern_that_finds_nothing_is_refused(patterns, phrase, advice, two, tmp_path):
     estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), patterns))
     message = harness.refusal(ValueError, train_two, estimator)
-    assert message == (
-        f"warm_start_from: vars_to_warm_start has the pattern {fits} of the model.{advice}"
-    )
+    begin = f"warm_start_from: vars_to_warm_start has the pattern {phrase} of the model."
+    assert message.startswith(begin) and advice in message
     assert not list((tmp_path / "new").glob("model.ckpt*"))
 
 
@@ -109,10 +98,8 @@ def test_an_unknown_variable_name_is_refused(two, tmp_path):
     ):
         settings = ee.WarmStartSettings(str(two), [".*"], **{field: value})
         estimator = two_tables(tmp_path / "new", settings)
-        assert harness.refusal(ValueError, train_two, estimator) == (
-            f"warm_start_from: {field} has 'wrods', which is no variable of the model. Did you "
-            "mean 'words'?"
-        )
+        message = harness.refusal(ValueError, train_two, estimator)
+        assert f"{field} has 'wrods'" in message and "Did you mean 'words'?" in message
 
 
 def test_an_old_name_missing_in_the_checkpoint_is_refused(two, tmp_path):
@@ -125,18 +112,15 @@ def test_an_old_name_missing_in_the_checkpoint_is_refused(two, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["folder has no checkpoint", "checkpoint does not exist"])
-def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path):
+def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path, same_message):
     start = tmp_path / "nowhere"
     if "folder" in what:
         start.mkdir()
     for given in (str(start), ee.WarmStartSettings(str(start))):
         with pytest.raises(tf.errors.NotFoundError) as error:
             train_two(two_tables(tmp_path / "new", given))
-        assert str(error.value) == (
-            f"warm_start_from: this {what}: '{start}'.\nWhat to do: give the model_dir of a "
-            "finished training, or one of its checkpoints, such as 'model_dir/model.ckpt-1000'; to "
-            "train from initial values, leave warm_start_from out."
-        )
+        assert f"warm_start_from: this {what}: '{start}'." in str(error.value)
+        same_message(error.value)
 
 
 def test_an_evaluation_inside_a_training_needs_no_slots(two, tmp_path, caplog):
