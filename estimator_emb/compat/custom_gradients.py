@@ -63,17 +63,6 @@ def ending_with_graph() -> Iterator[None]:
             weakref.finalize(graph, _forget, names).atexit = False
 
 
-@contextlib.contextmanager
-def forgotten() -> Iterator[None]:
-    """Unregisters custom gradients registered inside, for graphs that are discarded afterwards."""
-    registry = gradient_registry._registry
-    before = set(registry)
-    try:
-        yield
-    finally:
-        _forget([name for name in registry if name not in before and name.startswith(_PREFIX)])
-
-
 def _custom_gradient(op: tf.Operation) -> str | None:
     if op.type != "IdentityN":
         return None

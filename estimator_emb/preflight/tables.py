@@ -55,17 +55,14 @@ def check_tables(
     if not request.tables:
         return ()
     training = mode == ModeKeys.TRAIN
-    if training and _are_on_devices(request, config):
+    on_hardware = _on_hardware(request, config)
+    if training and not on_hardware and options.asked_tables(config) == "device":
         return tuple(_on_devices(request.tables, name, cores, compilations) for name in names)
-    if not _on_hardware(request, config):
+    if not on_hardware:
         size = sum(bytes_of(table, training) for table in request.tables)
         where = f"on the host, where they need {size / 1e9:,.3g} GB of memory"
         return tuple(Tables(name, "accepted", where) for name in names)
     return tuple(_on_cores(request, mode, name, cores, compilations) for name in names)
-
-
-def _are_on_devices(request: EstimatorRequest, config: Any) -> bool:
-    return not _on_hardware(request, config) and options.asked_tables(config) == "device"
 
 
 def _on_hardware(request: EstimatorRequest, config: Any) -> bool:

@@ -50,15 +50,10 @@ def shorten(error: tf.errors.OpError) -> None:
     if not made and op is not None and "/" in op.name and not frames.is_ours(op):
         made = f"The op is {op.name!r}."  # A library's op may have a column's name in its scope.
     said = "\n".join([*cause(error.message), *([made] if made else ())])
-    error._message = _FRAME.sub(_kept_frame, said)
+    error._message = _FRAME.sub(lambda one: one[0] if frames.is_of_program(one[1]) else "", said)
     error.__class__ = _short_class(type(error))  # type: ignore[arg-type]
     if isinstance(error.__context__, tf.errors.OpError):
         error.__suppress_context__ = True  # It repeats the message.
-
-
-def _kept_frame(frame: re.Match[str]) -> str:
-    """Returns the lines of a frame in a message, or '' for a frame of a library."""
-    return frame[0] if frames.is_of_program(frame[1]) else ""
 
 
 def cause(message: str) -> list[str]:

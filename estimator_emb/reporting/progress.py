@@ -339,13 +339,11 @@ def _named(loss: str) -> tf.Tensor | None:
     """Returns the tensor of the loss by name, or warns if it is missing."""
     name = loss if ":" in loss else f"{loss}:0"
     graph = tf.compat.v1.get_default_graph()
-    try:
+    with contextlib.suppress(KeyError):
         tensor = graph.get_tensor_by_name(name)
-    except KeyError:
-        tensor = None
-    # On an emulated TPU, model_fn's tensors are not fetchable.
-    if tensor is not None and tensor.dtype.is_floating and graph.is_fetchable(tensor):
-        return tensor
+        # On an emulated TPU, model_fn's tensors are not fetchable.
+        if tensor.dtype.is_floating and graph.is_fetchable(tensor):
+            return tensor
     returned = _returned_loss()
     if loss == "loss" and returned is not None:
         return returned

@@ -216,8 +216,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         self._host = host
         self._is_loaded = self._is_held = False
         self._initial: list[tf.Operation] = []
-        self._tables: dict[str, str] = {}  # By the name of each of their variables.
-        self._reads: dict[tuple[str, int], tf.Tensor] = {}
+        self._reads: dict[tuple[str, int], tf.Variable] = {}
         self._writes: dict[tuple[str, int], tuple[tf.Tensor, tf.Operation]] = {}
         self._drops: dict[tuple[str, int], tf.Operation] = {}
         live.fetch = self._fetch
@@ -227,10 +226,8 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
                 assign = tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value)
                 self._initial.append(variable.initializer)  # A warm start replaces it.
                 self._writes[table.name, number] = value, assign
-                self._tables[variable.op.name] = table.name
-                read = variable.graph.as_graph_element(variable)
-                self._reads[table.name, number] = read
-                with tf.control_dependencies([read]):
+                self._reads[table.name, number] = variable
+                with tf.control_dependencies([variable]):
                     drop = tf.raw_ops.DestroyResourceOp(resource=variable.handle)
                 self._drops[table.name, number] = drop
 
@@ -244,10 +241,13 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         return values
 
     def _take(self, tables: Sequence[str], number: int) -> Sequence[np.ndarray]:
-        """Reads and frees variables. TensorFlow then returns their own memory, without a copy."""
-        of_tables = [(one, number) for one in tables]
+        """Reads and frees variables. TensorFlow returns their own memory, or a copy of it.
+
+        It copies memory that something else has, such as a constant or an array of the program.
+        Source: `TF_TensorMaybeMove`, TF 2.21.
+        """
         values: list[np.ndarray] = self._session.run(
-            [[held[one] for one in of_tables] for held in (self._reads, self._drops)]
+            [[held[one, number] for one in tables] for held in (self._reads, self._drops)]
         )[0]
         return values
 
@@ -269,8 +269,9 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         savers = [*self._savers, *graph.get_collection(keys.SAVERS)]
         restores = [graph.get_operation_by_name(one.saver_def.restore_op_name) for one in savers]
         known |= {*structure.leading_to(restores, {})}
+        names = {one.op.name: table for (table, _), one in self._reads.items()}
         for variable in accesses.variables_of(graph):
-            table = self._tables.get(variable.name)
+            table = names.get(variable.name)
             other = next((op for op in variable.writes if op not in known), None)
             if table is not None and other is not None:
                 raise ValueError(

@@ -267,7 +267,7 @@ class DeviceTables:
     def _occurrences(
         self, stack: Stack, features: Sequence[DeviceFeature], ids: Mapping[str, Mapping[str, Any]]
     ) -> StackIds:
-        me = _me(self.cores)
+        me = lax.axis_index(AXIS).astype(jnp.int32) if self.cores > 1 else jnp.int32(0)
         parts: dict[str, list[Any]] = {
             name: [] for name in ("rows", "segments", "gains", "owners", "cores")
         }
@@ -474,10 +474,6 @@ class DeviceTables:
 def _column(values: Iterable[int]) -> np.ndarray:
     """Returns int32 [n, 1]."""
     return np.array([*values], np.int32)[:, None]
-
-
-def _me(cores: int) -> Any:
-    return lax.axis_index(AXIS).astype(jnp.int32) if cores > 1 else jnp.int32(0)
 
 
 def _count(rows: Any) -> Any:

@@ -45,7 +45,7 @@ def vocabularies_of(graph: Any) -> Vocabularies:
 
 def check_unchanged(path: str, found: Vocabularies) -> None:
     """Raises ChangedVocabulary if columns had other words in the training of a checkpoint."""
-    file = _file_beside(path)
+    file = os.path.join(path.rpartition("/")[0] or ".", FILE)
     recorded = _read(file)
     for key, now in found.items():
         before = recorded.get(key, [])
@@ -75,10 +75,6 @@ def write(model_dir: str, found: Vocabularies, continues: bool) -> None:
     if merged != recorded:
         text = json.dumps(merged, ensure_ascii=False, sort_keys=True, indent=1) + "\n"
         checkpoint_files.write_whole(file, text.encode())
-
-
-def _file_beside(path: str) -> str:
-    return os.path.join(path.rpartition("/")[0] or ".", FILE)
 
 
 def _read(file: str) -> Mapping[str, list[list[Any]]]:

@@ -174,7 +174,8 @@ class Imports:
     def _add(self, is_changed: bool) -> None:
         """Adds imports of new names, and imports estimator_emb before everything that needs it."""
         needs_ours = self._needs_ours()
-        gets_v1 = not self._imports_ours() and bool(self._notes.tf1_names())
+        ours = any(path.partition(".")[0] == renames.OURS for path in self._program.paths)
+        gets_v1 = not ours and bool(self._notes.tf1_names())
         if not (is_changed or needs_ours or gets_v1):
             return
         is_called = is_changed and needs_ours and not self._notes.is_installed()
@@ -210,9 +211,6 @@ class Imports:
         call = _INSTALL_V1 if self._notes.tf1_names() else _INSTALL_ESTIMATORS
         lines = ("import estimator_emb", f"{renames.OURS}.{call}")
         self._edits.replace(at, at, "".join(line + self._newline for line in lines))
-
-    def _imports_ours(self) -> bool:
-        return any(path.partition(".")[0] == renames.OURS for path in self._program.paths)
 
     def _needs_ours(self) -> bool:
         changed = [part.path for part in self._parts.values() if part.is_changed and part.path]
