@@ -227,7 +227,8 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
                 self._initial.append(variable.initializer)  # A warm start replaces it.
                 self._writes[table.name, number] = value, assign
                 self._reads[table.name, number] = variable
-                with tf.control_dependencies([variable]):
+                read = variable.graph.as_graph_element(variable)
+                with tf.control_dependencies([read]):
                     drop = tf.raw_ops.DestroyResourceOp(resource=variable.handle)
                 self._drops[table.name, number] = drop
 
