@@ -180,6 +180,17 @@ def test_extremes_stay_finite(name, library):
         assert not wrong.any(), (SLOTS[wrong], GRADIENTS[wrong], WEIGHTS[wrong], array[wrong])
 
 
+@pytest.mark.parametrize("name", ["adagrad", "proximal_adagrad", "ftrl"])
+def test_a_denormal_accumulator_gives_finite_weights(name):
+    """The threads of a session take denormal numbers as zero."""
+    parameters = EXTREME[name].parameters
+    g = np.full([1, 1], 1e-20, np.float32)
+    w = np.ones([1, 1], np.float32)
+    slots = [np.full([1, 1], 1e-40, np.float32) for _ in parameters.slots]
+    after = stepped("v1 graph", parameters, np.float32(parameters.learning_rate), g, w, *slots)
+    assert np.all(np.isfinite(after)), after
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("multiply", [False, True])
 def test_ftrl_without_history_gives_zero(library, multiply):
