@@ -243,7 +243,9 @@ def _say_blocked(facts: Facts, unwritten: Container[str], loss: tf.Operation) ->
 
     trained = structure.reached([loss] if untrained else [], with_gradient)
     for op in blocking:
-        behind = structure.reached([op], _by_value)
+        behind = structure.reached(
+            [op], lambda one: [] if one.type in _ENDS else [given.op for given in one.inputs]
+        )
         found = [one.op.name for one in untrained if one.op in behind and one.op not in trained]
         if found:
             _say_of(
@@ -268,10 +270,6 @@ def _passes(op: tf.Operation) -> bool:
     with contextlib.suppress(LookupError):  # An optimizer raises TensorFlow's error about it.
         return not op.inputs or get_gradient_function(op) is not None
     return True
-
-
-def _by_value(op: tf.Operation) -> list[tf.Operation]:
-    return [] if op.type in _ENDS else [given.op for given in op.inputs]
 
 
 def _unrun(

@@ -14,6 +14,7 @@ import time
 import emulated_program
 import harness
 import hosts_program
+import numpy as np
 import processes
 import pytest
 
@@ -83,6 +84,16 @@ def test_several_hosts_train_like_the_emulated_tpu(case, hosts, devices, tmp_pat
     event_files = {file.name for file in (tmp_path / "hosts").glob("events.*")}
     assert len(event_files) == 1
     assert not any("[Gloo]" in line for of_process in lines.values() for line in of_process)
+
+
+def test_several_hosts_begin_from_a_checkpoint(tmp_path):
+    emulated(tmp_path / "model-old", "v1", 4, 2)
+    run(tmp_path / "model", "warm", steps=2)
+    old, first = harness.saved(tmp_path / "model-old", 2), harness.saved(tmp_path / "model", 0)
+    trained = [name for name in old if "Ada" not in name and name != "global_step"]
+    assert any("words" in name for name in trained)
+    for name in trained:
+        np.testing.assert_array_equal(first[name], old[name])
 
 
 def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):

@@ -87,6 +87,7 @@ def trained(
     adagrad=ADAGRAD,
     run=EACH_LOOP,
     model_fn=model_fn,
+    **of_estimator,
 ):
     """Trains, and returns every variable of every checkpoint.
 
@@ -102,7 +103,9 @@ def trained(
         experimental_gradient_multiplier_fn=multiplier,
     )
     tpu = {"iterations_per_loop": LOOP}
-    estimator = harness.estimator(model_fn, spec, model_dir, SAMPLES, place, 2, run, tpu)
+    estimator = harness.estimator(
+        model_fn, spec, model_dir, SAMPLES, place, 2, run, tpu, **of_estimator
+    )
     estimator.train(input_fn, steps=STEPS, hooks=list(hooks))
     return every_checkpoint(model_dir)
 
@@ -284,6 +287,18 @@ def test_a_hook_cannot_read_a_table_within_training(tmp_path):
     read = harness.Reads(lambda: next(one for one in v1.global_variables() if "a/" in one.name))
     with pytest.raises(tf.errors.FailedPreconditionError, match="Could not find variable a/"):
         trained(tmp_path, "pjrt+tables", decaying, hooks=[read])
+
+
+def test_a_changed_vocabulary_moves_the_rows_of_devices(tmp_path):
+    trained(tmp_path / "old", "pjrt+tables")
+    words = [f"w{row}\n" for row in range(ROWS)]
+    (tmp_path / "words").write_text("".join(words))
+    (tmp_path / "turned").write_text("".join(reversed(words)))
+    moved = ee.VocabInfo(f"{tmp_path}/turned", ROWS, 0, f"{tmp_path}/words")
+    start = ee.WarmStartSettings(f"{tmp_path}/old", ["a"], {"a": moved})
+    trained(tmp_path / "new", "pjrt+tables", warm_start_from=start)
+    old, new = harness.saved(tmp_path / "old", STEPS), harness.saved(tmp_path / "new", 0)
+    np.testing.assert_array_equal(new["a"], old["a"][::-1])
 
 
 def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):

@@ -399,7 +399,7 @@ def test_kills_at_random_moments_lose_no_batch(tmp_path):
             [sys.executable, "-c", program, directory],
             env=processes.environment(),
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=(tmp_path / "errors").open("a"),
         )
 
     killed, whole = tmp_path / "killed", tmp_path / "whole"
@@ -417,7 +417,8 @@ def test_kills_at_random_moments_lose_no_batch(tmp_path):
 
     for _ in range(sampling.of(8, some=2)):
         start_and_kill()
-    assert start(killed).wait(processes.HANGS) == 0
+    status = start(killed).wait(processes.HANGS)
+    assert status == 0, (tmp_path / "errors").read_text()[-4000:]
     assert not [name for name in files(killed) if "unfinished" in name]
     train_long(whole)
     check_equal(harness.saved(killed, LONG), harness.saved(whole, LONG))

@@ -22,7 +22,6 @@ DIFFERENT = {
     "C.RNNClassifier(": COLUMNS,
     "C.GMM(2": "ValueError: The truth value of an array",
     "C.ARRegressor": "ValueError: setting an array element",
-    "C.StructuralEnsembleRegressor": "IndexError",
 }
 """Part of a line -> the error that it raises today, or the tolerance. docs/contrib.md says why."""
 

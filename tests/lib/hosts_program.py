@@ -161,7 +161,8 @@ def estimator(model_dir, case, device="pjrt", cores=None):
         spec = spec._replace(optimization_parameters=adagrad)
     if case == "pipelining":
         spec = spec._replace(pipeline_execution_with_tensor_core=True)
-    return harness.configured(model_fn, spec, config, BATCH, use_tpu=True)
+    old = f"{model_dir}-old" if case == "warm" else None
+    return harness.configured(model_fn, spec, config, BATCH, use_tpu=True, warm_start_from=old)
 
 
 def with_a_saver(features, labels, mode, params):

@@ -43,7 +43,7 @@ class Computation:
                 self.add(op)
 
     def add(self, op: tf.Operation) -> None:
-        if not _is_of_variable(op):
+        if op.type not in ("VarHandleOp", "ReadVariableOp") and "/Initializer/" not in op.name:
             self._ops[op.name] = op
 
     def check(self) -> None:
@@ -117,7 +117,3 @@ class _AtBegin(tf.compat.v1.train.SessionRunHook):
 
     def begin(self) -> None:
         self._call()
-
-
-def _is_of_variable(op: tf.Operation) -> bool:
-    return op.type in ("VarHandleOp", "ReadVariableOp") or "/Initializer/" in op.name

@@ -89,7 +89,7 @@ class Agreement(Alone):
     def training(self, model_dir: str) -> Iterator[None]:
         self._training, self._over, self._signal = True, None, 0
         try:
-            with self._told():
+            with self._told(), initial_rows.warm_start_parts():
                 self.same("model_dir", zlib.crc32(model_dir.encode()))
                 try:
                     yield

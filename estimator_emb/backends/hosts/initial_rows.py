@@ -6,8 +6,12 @@ compute rows from the rows of their inputs.
 """
 
 import math
+from typing import Any
 
 import tensorflow as tf
+
+from estimator_emb.compat.internals.graphs import warm_starting_util
+from estimator_emb.compat.internals.patches import Changes
 
 _RANDOM = {
     "RandomUniform": "StatelessRandomUniformV2",
@@ -20,6 +24,25 @@ _GROUP = 4
 _BY_ELEMENT = frozenset(
     ("Add", "AddV2", "Cast", "Identity", "Maximum", "Minimum", "Mul", "Neg", "RealDiv", "Sub")
 )
+
+
+def warm_start_parts() -> Changes:
+    """Returns a context in which a warm start reads this host's part of a table.
+
+    TensorFlow reads parts of a list of variables only, and makes a list of one part a variable.
+    """
+
+    def make(var_info: Any) -> Any:
+        def with_parts(variable: Any, *names: Any) -> Any:
+            name, variable = var_info(variable, *names)
+            part = None if isinstance(variable, list) else variable._get_save_slice_info()
+            return name, [variable] if part and part.full_shape != part.var_shape else variable
+
+        return with_parts
+
+    changes = Changes()
+    changes.wrap(warm_starting_util, "_get_var_info", make)
+    return changes
 
 
 def rows_of(whole: tf.Tensor, start: int, end: int) -> tf.Tensor:

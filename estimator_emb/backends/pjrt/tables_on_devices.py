@@ -242,11 +242,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         return values
 
     def _take(self, tables: Sequence[str], number: int) -> Sequence[np.ndarray]:
-        """Reads and frees variables. TensorFlow returns their own memory, or a copy of it.
-
-        It copies memory that something else has, such as a constant or an array of the program.
-        Source: `TF_TensorMaybeMove`, TF 2.21.
-        """
+        """Reads and frees variables. TensorFlow (`TF_TensorMaybeMove`) copies shared memory."""
         values: list[np.ndarray] = self._session.run(
             [[held[one, number] for one in tables] for held in (self._reads, self._drops)]
         )[0]

@@ -152,7 +152,9 @@ class CheckpointReader:
                 data = self._read(part, offset, min(PIECE_BYTES, part.size - offset))
                 checksum = google_crc32c.extend(checksum, data)
                 progress(len(data))
-            if _masked(checksum) != part.crc32c:
+            # Masked like `Mask` of tensorflow/core/lib/hash/crc32c.h.
+            turned = checksum >> 15 | checksum << 17
+            if (turned + 0xA282EAD8) & 0xFFFFFFFF != part.crc32c:
                 raise DamagedCheckpoint(
                     f"Checkpoint '{self.path}' is damaged: '{part.file}' does not hold what was "
                     f"saved of {escaped(name)}: its checksum is another one."
@@ -187,11 +189,6 @@ class CheckpointReader:
                 f"Checkpoint '{self.path}' is damaged: variable {escaped(name)} cannot be read "
                 f"from '{checkpoint_files.file_of(self.path, name)}' ({why})."
             ) from None
-
-
-def _masked(checksum: int) -> int:
-    """Masks a CRC-32C for a checkpoint, like `Mask` of tensorflow/core/lib/hash/crc32c.h."""
-    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def counter(progress: Callable[[int, int], Any] | None, total: int) -> Callable[[int], None]:

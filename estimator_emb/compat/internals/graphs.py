@@ -22,6 +22,7 @@ from tensorflow.python.ops import while_v2 as _while_v2
 from tensorflow.python.summary.writer import writer_cache as _writer_cache
 from tensorflow.python.training import saver as _saver
 from tensorflow.python.training import training_util as _training_util
+from tensorflow.python.training import warm_starting_util as _warm_starting_util
 from tensorflow.python.training.saving import saveable_object as _saveable_object
 from tensorflow.python.util import function_utils as _function_utils
 from tensorflow.python.util import tf_export as _tf_export
@@ -104,6 +105,9 @@ PartitionInfo = _variable_scope._PartitionInfo
 
 BulkSaverBuilder = _saver.BulkSaverBuilder
 """Writes and reads files for savers. Our subclass divides large tables over several files."""
+
+warm_starting_util = _warm_starting_util
+"""Its `_get_var_info` passes a variable to a warm start. On several hosts, it passes a part."""
 
 object_graph_key_mapping = _saver.object_graph_key_mapping
 """Returns the variable names in a `tf.train.Checkpoint` file, as a saver matches them."""

@@ -109,7 +109,7 @@ def initial_writes() -> set[tf.Operation]:
     """
     keys = tf.compat.v1.GraphKeys
     return {
-        variable.initializer
+        getattr(variable.initializer, "op", variable.initializer)  # A VocabInfo makes a tensor.
         for key in (keys.GLOBAL_VARIABLES, keys.LOCAL_VARIABLES, keys.METRIC_VARIABLES)
         for variable in tf.compat.v1.get_collection(key)
         if isinstance(variable, tf.Variable)

@@ -15,10 +15,6 @@ import tensorflow as tf
 _train = tf.compat.v1.train
 
 
-def _decorate(*_: Any, **__: Any) -> Callable[[Any], Any]:
-    return lambda function: function
-
-
 def _nothing(*_: Any, **__: Any) -> None:
     pass
 
@@ -52,7 +48,7 @@ REPLACED: dict[str, Any] = {
     # TensorFlow knows the shapes of its ops.
     "tensorflow.python.framework.common_shapes.call_cpp_shape_fn": _nothing,
     "tensorflow.python.framework.ops.RegisterGradient": _register_gradient,
-    "tensorflow.python.framework.ops.RegisterShape": _decorate,
+    "tensorflow.python.framework.ops.RegisterShape": lambda *_, **__: lambda function: function,
     "tensorflow.python.pywrap_tensorflow.NewCheckpointReader": _train.NewCheckpointReader,
     # It would delete names of TensorFlow's own modules, such as nest.
     "tensorflow.python.util.all_util.remove_undocumented": _nothing,
