@@ -130,8 +130,7 @@ def with_late_reads(call: Call, value: Any) -> Any:
 @contextlib.contextmanager
 def empty_training(call: Call) -> Iterator[list[Any]]:
     """Warns if a training made no step. An emulated TPU raises an error, as a TPU does."""
-    # An early end is an error on cores.
-    steps = _Steps() if call.on_cores else _Trained(call.steps, call.max_steps)
+    steps = _Trained(call)
     try:
         yield [steps]
     except tf.errors.OutOfRangeError as error:
@@ -178,10 +177,9 @@ class _Steps(tf.compat.v1.train.SessionRunHook):
 class _Trained(_Steps):
     """A hook that logs a line if the input ends before the requested number of steps."""
 
-    def __init__(self, steps: Any, max_steps: Any):
+    def __init__(self, call: Call):
         super().__init__()
-        self._steps = steps
-        self._max_steps = max_steps
+        self._call = call
         self._first: int | None = None
 
     def begin(self) -> None:
@@ -199,15 +197,18 @@ class _Trained(_Steps):
         if not self.any:
             self.any = last > self._first  # KMeans counts a step that finds no second batch.
             return
-        if self._max_steps is not None and last < self._max_steps:
-            asked = f"at step {last:,}, before max_steps={self._max_steps:,}"
-        elif self._steps is not None and last - self._first < self._steps:
-            asked = f"after {last - self._first:,} of steps={self._steps:,}"
+        steps, max_steps = self._call.steps, self._call.max_steps
+        if max_steps is not None and last < max_steps:
+            asked = f"at step {last:,}, before max_steps={max_steps:,}"
+        elif steps is not None and last - self._first < steps:
+            asked = f"after {last - self._first:,} of steps={steps:,}"
         else:
             return
         advice = "To train on, repeat() its dataset."
         if last == self._first:
             advice = "No step raised the global step, by which steps and max_steps count."
+        elif self._call.on_cores:
+            return  # The error of an emulated TPU says it.
         logger.info("train: the input ended %s. %s", asked, advice)
 
 
