@@ -162,7 +162,7 @@ class ProgressLog(_Progress):
     def _write(self, step: int, parts: list[str]) -> None:
         if step > self._first_step or self._runs > 1:
             self._ended[self._model_dir] = clock()
-            logger.info(self._line(step, parts), extra={"step": step, "loss": self._last_loss})
+            logger.info(self._line(step, parts), extra=_numbers(step=step, loss=self._last_loss))
 
 
 class EvaluationLog(tf.compat.v1.train.SessionRunHook):
@@ -296,8 +296,7 @@ def log_beside(
 def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int | None) -> None:
     """Logs the metrics of an evaluation and its number of batches.
 
-    If tensorflow-estimator's own line with the metrics is shown, only the batches are logged. The
-    log record has the metrics as numbers.
+    If tensorflow-estimator's own line with the metrics is shown, only the batches are logged.
     """
     if not isinstance(metrics, dict):
         return
@@ -311,11 +310,16 @@ def log_evaluation(metrics: Any, model_dir: str, output_dir: str, batches: int |
     )
     begin += f" at step {_text(metrics.get('global_step'))}"
     over = "" if batches is None else f"over {counted(batches, 'batch', 'batches')}"
-    numbers = {"evaluation": name, "metrics": metrics}
+    numbers = _numbers(evaluation=name, metrics=metrics)
     if not console.shows_estimators():
         logger.info("%s: %s%s", begin, ", ".join(texts), over and f" ({over})", extra=numbers)
     elif over:
         logger.info("%s: %s", begin, over, extra=numbers)
+
+
+def _numbers(**values: Any) -> dict[str, Any]:
+    # One attribute of our own: a program's records may have a `step`, and logging would raise.
+    return {"estimator_emb": values}
 
 
 def _text(value: Any) -> str:

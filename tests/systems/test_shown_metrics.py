@@ -160,3 +160,21 @@ def test_the_formatter_of_the_page_writes_lines_of_json(tmp_path, capsys):
     assert trained["loss"] == (0.25 + 1.25 + 2.25) / 3
     assert evaluated["evaluation"] == "late" and evaluated["metrics"]["global_step"] == 3
     assert evaluated["metrics"]["histogram"] == [[3.25] * 2] * 3
+
+
+def test_progress_is_logged_beside_records_with_a_step_of_the_program(tmp_path, caplog):
+    """A logger refuses to overwrite an attribute that a record has already."""
+    made = logging.getLogRecordFactory()
+
+    def with_step(*args, **kwargs):
+        record = made(*args, **kwargs)
+        record.step = record.loss = record.metrics = "of the program"
+        return record
+
+    logging.setLogRecordFactory(with_step)
+    try:
+        make(tmp_path).train(input_fn, max_steps=3)
+    finally:
+        logging.setLogRecordFactory(made)
+    (record,) = (one for one in caplog.records if one.message.startswith("step 3 of 3"))
+    assert record.estimator_emb["step"] == 3 and record.step == "of the program"
