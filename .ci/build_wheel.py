@@ -15,6 +15,8 @@ compiler, in Debian from g++-aarch64-linux-gnu or g++-x86-64-linux-gnu.
 """
 
 import argparse
+import inspect
+import itertools
 import os
 import pathlib
 import platform
@@ -24,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
 RELEASES = ("2.15.1", "2.16.2", "2.17.1", "2.18.1", "2.19.1", "2.20.0", "2.21.0")
@@ -44,6 +46,9 @@ extern "C" OWN char __libc_single_threaded = 0;
 OWN void throw_bad_array_new_length() asm("_ZSt28__throw_bad_array_new_lengthv");
 void throw_bad_array_new_length() { throw std::bad_array_new_length(); }
 """
+# Of all supported TensorFlow releases, without the path of the headers and of the library.
+TENSORFLOW_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
+TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
 # Here the wheel named tensorflow is empty, and depends on this distribution.
 DISTRIBUTIONS = {("2.15.1", "aarch64"): "tensorflow-cpu-aws"}
 
@@ -95,6 +100,17 @@ def make(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
         print(f"{folder / wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
 
 
+def every_kind() -> Iterator:
+    """Yields optimizers that together have all rules of this package. Some rules repeat."""
+    from estimator_emb import optimizers
+
+    for ours in optimizers.PARAMETERS:
+        arguments = inspect.signature(ours).parameters.values()
+        required = {one.name: 0.5 for one in arguments if one.default is one.empty}
+        for values in itertools.product(*ours.forms.values()):
+            yield ours(**required | dict(zip(ours.forms, values, strict=True)))
+
+
 def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> None:
     """Compiles the libraries, in an environment that has this package."""
     from estimator_emb.native import build, ops, rules
@@ -105,7 +121,7 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
     x86 = machine == "x86_64"
     own = build.Unit(OWN_SYMBOLS)
     units = [own, *ops.kernel_units(x86)]
-    every = (rules.trace(kind, None) for kind in ops.every_kind())
+    every = (rules.trace(kind, None) for kind in every_kind())
     for rule in {rule.name: rule for rule in every}.values():
         units += build.arithmetic_units(rule.source, rule.name, x86)
     print(f"arithmetic: {len(units)} units", flush=True)
@@ -114,8 +130,8 @@ def compile_all(folder: pathlib.Path, releases: Sequence[str], machine: str) -> 
         print(f"ops of TensorFlow {release}", flush=True)
         with tempfile.TemporaryDirectory() as name:
             tensorflow = _unpacked(release, machine, pathlib.Path(name))
-            found = build.TensorFlow(tensorflow, release, ops.TENSORFLOW_LINK)
-            units = [own, ops.op_unit(ops.TENSORFLOW_FLAGS, x86)]
+            found = build.TensorFlow(tensorflow, release, TENSORFLOW_LINK)
+            units = [own, ops.op_unit(TENSORFLOW_FLAGS, x86)]
             build.compile_to(ops.prebuilt_ops(folder, release), units, found, compiler)
     (folder / "made_from").write_text(ops.made_from(machine))
 

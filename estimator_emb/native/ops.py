@@ -14,25 +14,17 @@ import ctypes
 import dataclasses
 import functools
 import hashlib
-import inspect
-import itertools
 import pathlib
 import platform
-from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
-from estimator_emb import optimizers
 from estimator_emb.native import build, rules
 from estimator_emb.native.build import Unit
 from estimator_emb.optimizers import OptimizationParameters
 
 PREBUILT = build.HERE / "prebuilt"
-TENSORFLOW_FLAGS = ("-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64")
-"""Compile flags of all supported TensorFlow releases, without the path of the headers."""
-TENSORFLOW_LINK = ("-l:libtensorflow_framework.so.2",)
-"""Link flags of all supported TensorFlow releases, without the path of the library."""
 _TAKE, _REGISTER = "estimator_emb_take_kernels", "estimator_emb_register_rule"
 
 
@@ -101,15 +93,6 @@ def prebuilt_ops(folder: pathlib.Path, tensorflow: str) -> pathlib.Path:
 def made_from(machine: str) -> str:
     """Returns the content of the file `made_from` for the present sources."""
     return f"{build.sources()} {machine}\n"
-
-
-def every_kind() -> Iterator[OptimizationParameters]:
-    """Yields optimizers that together have all rules of this package. Some rules repeat."""
-    for ours in optimizers.PARAMETERS:
-        arguments = inspect.signature(ours).parameters.values()
-        required = {one.name: 0.5 for one in arguments if one.default is one.empty}
-        for values in itertools.product(*ours.forms.values()):
-            yield ours(**required | dict(zip(ours.forms, values, strict=True)))
 
 
 def load() -> Library:

@@ -274,10 +274,7 @@ def fresh(tf_contrib):
 def program(tmp_path, text, name="program"):
     path = tmp_path / f"{name}.py"
     path.write_text(text)
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return vars(module)
+    return vars(processes.module_of(path))
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -1,6 +1,7 @@
 """Starts processes for tests: programs, the command, and tasks of a cluster."""
 
 import functools
+import importlib.util
 import json
 import os
 import pathlib
@@ -22,6 +23,14 @@ HANGS = 600
 
 TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals by which people end a program."""
+
+
+def module_of(path):
+    """Returns the module of a file that is in no package, such as a script of CI."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def environment(**more):

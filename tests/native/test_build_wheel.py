@@ -1,6 +1,5 @@
 """Libraries for aarch64: built by the wheel script with a cross compiler, run in an emulator."""
 
-import importlib.util
 import pathlib
 import platform
 import shutil
@@ -8,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 
@@ -23,13 +23,6 @@ ROWS, BATCH, WIDTH = 50, 40, 3
 on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="The cross compiler is of x86.")
 
 
-def script():
-    spec = importlib.util.spec_from_file_location("build_wheel", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @on_x86
 def test_a_wheel_for_aarch64_needs_the_cross_compiler(tmp_path, same_message):
     command = [sys.executable, str(SCRIPT), str(tmp_path / "dist"), "--machine=aarch64"]
@@ -43,12 +36,12 @@ def test_the_cross_compilers_package_is_named(monkeypatch):
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match=r"install g\+\+-x86-64-linux-gnu$"):
-        script().cross_compiler("x86_64")
+        processes.module_of(SCRIPT).cross_compiler("x86_64")
 
 
 def test_this_machine_needs_no_cross_compiler(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert script().cross_compiler(platform.machine()) is None
+    assert processes.module_of(SCRIPT).cross_compiler(platform.machine()) is None
 
 
 SYMBOLS = """
@@ -66,7 +59,7 @@ int copied(const std::shared_ptr<int>& one, int n) {
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="There is no g++.")
 def test_wheel_libraries_need_only_old_symbols(tmp_path):
-    builder = script()
+    builder = processes.module_of(SCRIPT)
     symbols = build.Unit(SYMBOLS, ("-O1",))  # As the ops. Without it, g++ 15 adds assertions.
     build.compile_to(tmp_path / "a.so", [symbols, build.Unit(builder.OWN_SYMBOLS)])
     assert builder.platform_of(tmp_path, "x86_64") == "manylinux_2_28_x86_64"
@@ -85,7 +78,7 @@ def built(tmp_path_factory):
     if not shutil.which(CROSS):
         pytest.skip(f"{CROSS} is not installed")
     minor = tf.version.VERSION.rsplit(".", 1)[0]
-    builder = script()
+    builder = processes.module_of(SCRIPT)
     (release,) = (one for one in builder.RELEASES if one.rsplit(".", 1)[0] == minor)
     folder = tmp_path_factory.mktemp("aarch64") / "prebuilt"
     builder.compile_all(folder, [release], "aarch64")
@@ -105,7 +98,7 @@ def test_libraries_are_for_aarch64(built):
         assert int.from_bytes(header[18:20], "little") == AARCH64
     needed = subprocess.check_output(["readelf", "--dynamic", of_ops], text=True)
     assert "[libtensorflow_framework.so.2]" in needed
-    assert script().platform_of(built, "aarch64") == "manylinux_2_28_aarch64"
+    assert processes.module_of(SCRIPT).platform_of(built, "aarch64") == "manylinux_2_28_aarch64"
     names = subprocess.check_output(["readelf", "--dyn-syms", "--wide", arithmetic], text=True)
     assert "kernels_any" in names and "avx2" not in names
 
@@ -133,7 +126,7 @@ def _emulated(built, tmp_path, name, arrays, sizes):
 def test_aarch64_arithmetic_equals_numpy(built, tmp_path, dimension):
     rng = np.random.default_rng(dimension)
     rate = np.float32(0.1)
-    for parameters in ops.every_kind():
+    for parameters in processes.module_of(SCRIPT).every_kind():
         rule = rules.trace(parameters, None)
         constants = np.zeros(32, np.float32)
         constants[: len(rule.constants)] = rule.constants

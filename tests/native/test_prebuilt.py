@@ -3,6 +3,7 @@
 import platform
 
 import harness
+import processes
 import pytest
 import tensorflow as tf
 from descriptors import OPTIMIZERS, SURROUNDED
@@ -10,11 +11,12 @@ from descriptors import OPTIMIZERS, SURROUNDED
 import estimator_emb as ee
 from estimator_emb.native import ops, rules
 
+BUILDER = processes.module_of(processes.ROOT / ".ci" / "build_wheel.py")
 RELEASE = ".".join(tf.version.VERSION.split(".")[:2])
 
 
 def test_prebuilt_rules_cover_every_optimizer():
-    there = {rules.trace(kind, None).name for kind in ops.every_kind()}
+    there = {rules.trace(kind, None).name for kind in BUILDER.every_kind()}
     for optimizer in (*OPTIMIZERS, *SURROUNDED):
         for limit in (None, 0.5):
             rule = rules.trace(optimizer.parameters, limit)
@@ -34,10 +36,10 @@ def test_a_rule_cannot_branch_on_rows():
 def test_prebuilt_libraries_use_tensorflows_flags():
     include, *flags = tf.sysconfig.get_compile_flags()
     assert include.startswith("-I")
-    assert tuple(flags) == ops.TENSORFLOW_FLAGS
+    assert tuple(flags) == BUILDER.TENSORFLOW_FLAGS
     folder, *link = tf.sysconfig.get_link_flags()
     assert folder.startswith("-L")
-    assert tuple(link) == ops.TENSORFLOW_LINK
+    assert tuple(link) == BUILDER.TENSORFLOW_LINK
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The C++ sources give no warning with the commands of compile_commands.json."""
 
-import importlib.util
 import pathlib
 import shutil
 import subprocess
@@ -8,17 +7,15 @@ import subprocess
 import processes
 import pytest
 
-from estimator_emb.native import build, ops, rules
+from estimator_emb.native import build, rules
 
 SCRIPT = processes.ROOT / ".ci" / "compile_commands.py"
 SOURCES = sorted(file.name for file in build.HERE.glob("*.cc"))
 
 
 def commands():
-    spec = importlib.util.spec_from_file_location("compile_commands", SCRIPT)
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return {pathlib.Path(one["file"]).name: one for one in script.commands()}
+    found = processes.module_of(SCRIPT).commands()
+    return {pathlib.Path(one["file"]).name: one for one in found}
 
 
 def warnings(command):
@@ -53,7 +50,8 @@ def test_a_source_compiles_without_a_warning(source):
 @pytest.mark.slow
 @pytest.mark.any_version
 def test_rules_compile_without_a_warning(tmp_path):
-    every = {rule.name: rule for kind in ops.every_kind() for rule in [rules.trace(kind, 0.5)]}
+    kinds = processes.module_of(SCRIPT.with_name("build_wheel.py")).every_kind()
+    every = {rule.name: rule for kind in kinds for rule in [rules.trace(kind, 0.5)]}
     for rule in every.values():
         (tmp_path / f"{rule.name}.cc").write_text(rule.source)
     (unit, *_) = build.arithmetic_units("", "rule", False)
