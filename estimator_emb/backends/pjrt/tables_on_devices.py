@@ -242,7 +242,7 @@ class HostCopy(tf.compat.v1.train.SessionRunHook):
         return values
 
     def _take(self, tables: Sequence[str], number: int) -> Sequence[np.ndarray]:
-        """Reads and frees variables. TensorFlow (`TF_TensorMaybeMove`) copies shared memory."""
+        """Frees variables, and returns their memory, or copies of memory that others share."""
         values: list[np.ndarray] = self._session.run(
             [[held[one, number] for one in tables] for held in (self._reads, self._drops)]
         )[0]

@@ -39,7 +39,7 @@ def in_pages(rows: int, width: int) -> np.ndarray:
 
     A variable that is fed the array takes it over without a copy.
     """
-    pages = mmap.mmap(-1, max(rows * width * 4, 1))
+    pages = mmap.mmap(-1, max(rows * width * 4, 1), access=mmap.ACCESS_COPY)
     return np.frombuffer(pages, np.float32, rows * width).reshape(rows, width)
 
 
@@ -48,6 +48,8 @@ def give_back(values: Iterable[np.ndarray]) -> None:
 
     With oneDNN, TensorFlow keeps the memory of freed tensors for its next tensors.
     """
+    if not hasattr(mmap, "MADV_DONTNEED"):  # Not on Windows.
+        return
     libc = ctypes.CDLL(None)
     for one in values:
         first = -one.ctypes.data % mmap.PAGESIZE
