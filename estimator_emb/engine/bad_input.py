@@ -45,8 +45,8 @@ def _problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
         yield from _misplaced(ids)
         yield from _repeated(ids)
         yield from _weight_problems(ids)
-        yield _bad_id(ids)
         yield from _bad_weight(ids)
+    yield from _bad_ids(inputs)
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
@@ -112,15 +112,12 @@ def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:
 
     For the other checks of `checked`, ids, segments and weights are enough.
     """
-    return [
-        holds
-        for ids in inputs
-        for holds, _ in (
-            *_misplaced(ids),
-            *_weight_problems(ids),
-            *([] if ids.uncut is None else [_bad_id(ids)]),
-        )
+    cut = [ids for ids in inputs if ids.uncut is not None]
+    possible = [
+        *_bad_ids(cut),
+        *(problem for ids in inputs for problem in (*_misplaced(ids), *_weight_problems(ids))),
     ]
+    return [holds for holds, _ in possible]
 
 
 def _batch_problems(ids: Ids, first: Ids, batch_size: int | None) -> Iterator[Problem]:
@@ -182,12 +179,30 @@ def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
     return (ids < 0) | (ids >= tf.constant(size, ids.dtype))
 
 
-def _bad_id(ids: Ids) -> Problem:
-    values = ids.ids if ids.uncut is None else ids.uncut
-    bad = outside(ids.table, values)
-    said = text("id", owner=ids.owner, size=ids.table.config.vocabulary_size)
-    good = tf.logical_not(tf.reduce_any(bad))
-    return good, lambda: tf.strings.format(said, (_first(values, bad),))
+def _bad_ids(inputs: list[Ids]) -> Iterator[Problem]:
+    """Yields a single check of the ids of all features, because each op prolongs the start."""
+    if not inputs:
+        return
+    values = [ids.ids if ids.uncut is None else ids.uncut for ids in inputs]
+    sizes = tf.constant([ids.table.config.vocabulary_size for ids in inputs], tf.int64)
+    axis = tf.constant(0)
+    lowest, highest = (
+        tf.stack([tf.cast(extreme(input=one, axis=axis), tf.int64) for one in values])
+        for extreme in (tf.raw_ops.Min, tf.raw_ops.Max)
+    )
+
+    def message() -> tf.Tensor:
+        counts = tf.stack([tf.size(one) for one in values])
+        every = tf.concat([tf.cast(one, tf.int64) for one in values], axis=0)
+        bad = (every < 0) | (every >= tf.repeat(sizes, counts))
+        feature = _first(tf.repeat(tf.range(len(inputs)), counts), bad)
+        said = [
+            text("id", owner=ids.owner, size=ids.table.config.vocabulary_size) for ids in inputs
+        ]
+        shown = tf.strings.as_string(_first(every, bad))
+        return tf.strings.regex_replace(tf.gather(said, feature), r"\{\}", shown)
+
+    yield tf.reduce_all((lowest >= 0) & (highest < sizes)), message
 
 
 def _bad_weight(ids: Ids) -> Iterator[Problem]:

@@ -346,7 +346,7 @@ def _read_dense(source: Source) -> Ids:
     value, weights = source.value, source.weights
     rank = value.shape.rank
     shape = tf.shape(value, out_type=tf.int64)
-    flat = tf.reshape(value, [-1])
+    flat = value if rank == 1 else tf.reshape(value, [-1])
     fit = None
     if weights is not None:
         # Weights of another shape could have the right count, but belong to other samples.

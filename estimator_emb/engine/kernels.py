@@ -43,10 +43,7 @@ class TensorFlowKernels:
     """
 
     def __init__(
-        self,
-        tables: Sequence[StoredTable],
-        num_cores: int,
-        next_step: LookaheadBuffer | None,
+        self, tables: Sequence[StoredTable], num_cores: int, next_step: LookaheadBuffer | None
     ):
         self._tables = tables
         self._num_cores = num_cores

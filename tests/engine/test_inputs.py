@@ -209,3 +209,18 @@ def test_combiner_none_takes_one_id_per_sample():
     table = table_of(X, combiner=None)
     said = harness.refusal(ValueError, check, table, {"x": tf.constant([[1, 2]])})
     assert said.startswith("Feature x of table users: its table has combiner None, so ids must")
+
+
+def test_the_first_bad_id_of_several_tables_is_named():
+    small, large = (
+        Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40))
+    )
+    x = inputs.source_of(small, X, {"x": tf.constant([2, 0], tf.int32)})
+    y = inputs.source_of(large, Feature("y"), {"y": tf.constant([2**40 - 1, 3], tf.int64)})
+    z = inputs.source_of(small, Feature("z"), {"z": tf.constant([1, 7, -1, 4], tf.int64)})
+    bad_input.checked([x.ids, y.ids])
+    said = f"Feature z of table s: id 7 is outside [0, 3).{DROP}"
+    check_fails(said, lambda: bad_input.checked([z.ids]))
+    batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
+    said = f"Feature z of table s: id -5 is outside [0, 3).{DROP}"
+    check_fails(said, lambda: bad_input.checked([x.ids, y.ids, batch.ids]))

@@ -36,10 +36,7 @@ class KernelsOnDevices:
     """
 
     def __init__(
-        self,
-        tables: Sequence[StoredTable],
-        num_cores: int,
-        next_step: LookaheadBuffer | None,
+        self, tables: Sequence[StoredTable], num_cores: int, next_step: LookaheadBuffer | None
     ):
         self.checked: tf.Tensor | None = None
 

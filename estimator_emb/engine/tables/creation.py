@@ -9,11 +9,7 @@ from estimator_emb.spec.resolved import Table
 
 
 def create(
-    tables: Sequence[Table],
-    training: bool,
-    name_as_part: bool,
-    servers: int,
-    host: Alone = ALONE,
+    tables: Sequence[Table], training: bool, name_as_part: bool, servers: int, host: Alone = ALONE
 ) -> list[storage.StoredTable]:
     """Creates the tables that the model looks up, with slots if `training`.
 

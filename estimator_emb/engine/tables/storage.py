@@ -176,10 +176,7 @@ class _Shard:
         return TableVariables(weights, slots)
 
     def _variable(
-        self,
-        suffix: str,
-        initializer: Callable[..., Any],
-        trainable: bool = False,
+        self, suffix: str, initializer: Callable[..., Any], trainable: bool = False
     ) -> tf.Variable:
         name, config = self.name + suffix, self.table.config
         variable = tf.compat.v1.get_variable(
