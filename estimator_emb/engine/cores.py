@@ -459,10 +459,7 @@ def _draws(op: tf.Operation) -> bool:
 
 
 def _copy(
-    ops: list[tf.Operation],
-    sources: dict[str, tf.Tensor],
-    wanted: Sequence[tf.Tensor],
-    core: int,
+    ops: list[tf.Operation], sources: dict[str, tf.Tensor], wanted: Sequence[tf.Tensor], core: int
 ) -> list[tf.Tensor]:
     """Copies `ops` for another core. `sources` maps core 0's tensor names to its tensors."""
     names = {op.name for op in ops}

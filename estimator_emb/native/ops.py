@@ -105,6 +105,7 @@ def load() -> Library:
     return _load(*found)
 
 
+@functools.cache
 def installed_tensorflow() -> build.TensorFlow:
     """Returns the TensorFlow of this environment, with the content of its files as identity."""
     folder = pathlib.Path(tf.sysconfig.get_lib())

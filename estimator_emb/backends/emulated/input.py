@@ -109,10 +109,7 @@ def read_cores(
 
 
 def _fed(
-    ctx: EmulatedContext,
-    input_fn: Callable[..., Any],
-    batch_axis: Sequence[int] | None,
-    own: range,
+    ctx: EmulatedContext, input_fn: Callable[..., Any], batch_axis: Sequence[int] | None, own: range
 ) -> tuple[list[tuple[_Batch, Sequence[int]]], list[tf.Operation]]:
     """Returns a step's batches with the replicas they feed, and the initializers of iterators."""
     fed: list[tuple[_Batch, Sequence[int]]] = []

@@ -154,6 +154,7 @@ class StackIds:
       owners: int32, id % cores, for rows of this device. This core's gradient is applied first.
       cores: int32, the core whose sample has the id.
       total: number of segments of all samples and features.
+      one_each: True if each feature has an id per segment, in the order of the segments.
       sorted: see `DeviceTables._sorted`.
     """
 
@@ -163,6 +164,7 @@ class StackIds:
     owners: Any
     cores: Any
     total: int
+    one_each: bool
     sorted: "_Sorted"
 
 
@@ -305,7 +307,8 @@ class DeviceTables:
         if not any("gains" in ids[feature.key] for feature in features):
             whole["gains"] = None
         total = self.batch * of_sample
-        return StackIds(**whole, total=total, sorted=self._sorted(whole["rows"]))
+        one_each = not any("segments" in ids[feature.key] for feature in features)
+        return StackIds(**whole, total=total, one_each=one_each, sorted=self._sorted(whole["rows"]))
 
     def _chunk(self, count: int) -> int:
         return min(count, -(-int(count / self.cores * _SLACK) // 8) * 8)
@@ -337,6 +340,9 @@ class DeviceTables:
 
     def _sums(self, stack: Stack, weights: Any, given: StackIds) -> Any:
         """Returns this device's part of the activations of all samples, [batch, -1]."""
+        if self.cores == 1 and given.one_each and given.gains is None:
+            values = _rows_of(stack, weights, given.rows).reshape(-1, self.batch, stack.dimension)
+            return values.swapaxes(0, 1).reshape(self.batch, -1)
         size, count = self._chunk(given.rows.size), -(-given.total // stack.pack)
 
         def turn(state: tuple[Any, Any]) -> tuple[Any, Any]:

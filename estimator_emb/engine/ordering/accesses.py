@@ -156,9 +156,7 @@ class _Uses:
 
 
 def _accesses(
-    variable: tf.Tensor,
-    uses: Callable[[tf.Operation], _Uses],
-    effects: Callable[[str], list[str]],
+    variable: tf.Tensor, uses: Callable[[tf.Operation], _Uses], effects: Callable[[str], list[str]]
 ) -> Iterator[tuple[tf.Operation, str]]:
     """Yields (op with the variable as an input, 'r' for each read and 'w' for each write)."""
     waiting, seen = [variable], {(variable.op, variable.value_index)}
