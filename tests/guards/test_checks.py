@@ -1,6 +1,5 @@
-"""All checks are listed, nothing else calls them, and each backend runs those that apply."""
+"""All checks are listed, and each backend runs those that apply."""
 
-import ast
 import contextlib
 import pathlib
 
@@ -28,19 +27,6 @@ def test_the_list_has_the_checks_of_all_files():
     assert sorted(map(id, watching.CHECKS)) == sorted(
         id(check) for checks in REGISTERED.values() for check in checks
     )
-
-
-def test_no_other_module_calls_a_check():
-    """Also not another module of the folder: a check runs only when its event occurs."""
-    named = {
-        (str(file.relative_to(PACKAGE)), node.attr)
-        for file in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
-        if (node.value.id, node.attr)
-        in {(one.run.__module__.rpartition(".")[2], one.run.__name__) for one in watching.CHECKS}
-    }
-    assert named == set()
 
 
 def input_fn(params=None):

@@ -2,7 +2,6 @@
 
 import gc
 import gzip
-import logging
 import signal
 import subprocess
 import sys
@@ -35,6 +34,10 @@ def model_fn(features, labels, mode, spec):
     return spec(mode, loss=loss, train_op=train_op)
 
 
+def one_batch(params=None):
+    return tf.data.Dataset.from_tensors(np.ones(1, np.int64))
+
+
 def make(kind, model_dir):
     return harness.of_kind(kind, model_fn, model_dir, batch_size=1)
 
@@ -42,19 +45,14 @@ def make(kind, model_dir):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path):
-    reached, said, ended = threading.Event(), threading.Event(), threading.Event()
+def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog):
+    reached, ended = threading.Event(), threading.Event()
     before = signal.getsignal(signal.SIGINT)
-
-    class Log(logging.Handler):
-        def emit(self, record):
-            if record.getMessage().startswith(call) and SAID in record.getMessage():
-                said.set()
 
     def sample(i):
         if i == AHEAD:
             reached.set()
-            assert said.wait(processes.HANGS)
+            processes.until(lambda: f"{call}: {SAID}" in caplog.text)
             time.sleep(0.2)
             ended.set()
         return np.int64(i)
@@ -66,28 +64,20 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path):
         )
         return samples.batch(1, drop_remainder=True).prefetch(AHEAD + 1)
 
-    estimator = make(kind, tmp_path)
-    if call != "train":
-        estimator.train(
-            lambda params=None: tf.data.Dataset.from_tensors(np.ones(1, np.int64)), steps=1
-        )
-
     class Hook(v1.train.SessionRunHook):
         def end(self, session):
             assert reached.wait(processes.HANGS)
 
-    log, logger = Log(), logging.getLogger("estimator_emb")
-    logger.addHandler(log)
-    try:
-        if call == "predict":
-            values = estimator.predict(input_fn)
-            next(values)
-            assert reached.wait(processes.HANGS)
-            values.close()
-        else:
-            getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
-    finally:
-        logger.removeHandler(log)
+    estimator = make(kind, tmp_path)
+    if call != "train":
+        estimator.train(one_batch, steps=1)
+    if call == "predict":
+        values = estimator.predict(input_fn)
+        next(values)
+        assert reached.wait(processes.HANGS)
+        values.close()
+    else:
+        getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
     assert ended.is_set()
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -156,9 +146,7 @@ def test_ctrl_c_ends_a_call_that_waits_for_its_dataset(tmp_path):
 def test_no_thread_starts_during_python_shutdown(tmp_path, monkeypatch):
     """A thread started then never runs, and waiting for it would hang."""
     started = []
-    values = make("plain", tmp_path).predict(
-        lambda: tf.data.Dataset.from_tensors(np.ones(1, np.int64)).repeat()
-    )
+    values = make("plain", tmp_path).predict(lambda: one_batch().repeat())
     next(values)
     monkeypatch.setattr(sys, "is_finalizing", lambda: True)
     monkeypatch.setattr(threading.Timer, "start", lambda timer: started.append(timer))
@@ -177,9 +165,7 @@ def test_a_session_is_freed_with_its_call(tmp_path):
     estimator = make("plain", tmp_path)
     gc.disable()
     try:
-        estimator.train(
-            lambda: tf.data.Dataset.from_tensors(np.ones(1, np.int64)), steps=1, hooks=[Hook()]
-        )
+        estimator.train(one_batch, steps=1, hooks=[Hook()])
         (session,) = sessions
         assert session() is None
     finally:

@@ -324,22 +324,21 @@ def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_pat
         return
     assert process.returncode == status, log
     lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
-    shown = [line for line in lines if line.startswith("estimator_emb: step ")]
-    lines = [line for line in lines if line not in shown]
+    lines = [line for line in lines if not line.startswith("estimator_emb: step ")]
     assert len(lines) <= 14, log
     if how == "hangs":
         assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
         return
     saved, step = tf.train.latest_checkpoint(model_dir), harness.last_step(model_dir)
-    assert shown[-1].startswith(f"estimator_emb: step {step:,} of 1,000,000, mean loss ")
+    assert f"estimator_emb: step {step:,} of 1,000,000, mean loss " in log
     told = f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
     assert lines[1].endswith(told)
+    last = "KeyboardInterrupt"
     if number != signal.SIGINT:
-        assert lines[2:] == []
+        last = lines[1]
     elif runner == "run":
-        assert lines[2:] == [f"estimator-emb: {tmp_path}/program.py was interrupted."]
-    else:
-        assert lines[2] == "Traceback (most recent call last):" and lines[-1] == "KeyboardInterrupt"
+        last = f"estimator-emb: {tmp_path}/program.py was interrupted."
+    assert lines[-1] == last
 
 
 @pytest.mark.slow
