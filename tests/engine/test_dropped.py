@@ -17,36 +17,38 @@ from estimator_emb.spec.resolved import Feature, Table
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
 
 
-def activation(feature, features, combiner="sum"):
+SPARSE = {
+    "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
+    "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
+}
+
+
+@pytest.mark.parametrize(
+    "combiner, how, features, want",
+    [
+        (None, {}, {"x": [4, 5, -1]}, [ROWS[4], [0, 0], [0, 0]]),
+        ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], [0, 0], [0, 0]]),
+        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, [0, 0], ROWS[3]]),
+        (
+            "sum",
+            {"max_sequence_length": 2},
+            SPARSE,
+            [[ROWS[1], [0, 0]], [[0, 0]] * 2, [ROWS[3], [0, 0]]],
+        ),
+    ],
+)
+def test_a_dropped_id_gives_zeros(combiner, how, features, want):
+    feature = Feature("x", **how)
     table = Table("t", TableConfig(5, 2, combiner=combiner), (feature,))
-    source = inputs.source_of(table, feature, features, DroppedIds(count=False).drop)
+    given = {
+        key: tf.convert_to_tensor(one) if isinstance(one, list) else one
+        for key, one in features.items()
+    }
+    source = inputs.source_of(table, feature, given, DroppedIds(count=False).drop)
     rows, (occurrences,) = lookup.distinct(bad_input.checked([source.ids])[0], combiner)
     assert not set(rows.numpy()) - set(range(5))
-    return lookup.combine(tf.gather(ROWS, rows), occurrences).numpy()
-
-
-@pytest.mark.parametrize("shape", [[3], [3, 1]])
-@pytest.mark.parametrize("combiner", ["sum", "mean", None])
-def test_a_dropped_id_gives_a_zero_activation(combiner, shape):
-    ids = tf.constant(np.reshape([4, 5, -1] if shape == [3] else [4, 2**40, -3], shape))
-    got = activation(Feature("x"), {"x": ids}, combiner)
-    np.testing.assert_array_equal(got, [ROWS[4], [0, 0], [0, 0]])
-
-
-def test_weights_of_dropped_ids_are_dropped():
-    features = {
-        "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
-        "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
-    }
-    got = activation(Feature("x", weight_key="w"), features, "mean")
-    np.testing.assert_allclose(got, [ROWS[1] / 4 + ROWS[2] * 0.75, [0, 0], ROWS[3]])
-
-
-def test_dropped_ids_keep_the_positions_of_a_sequence():
-    features, zero = {"x": tf.ragged.constant([[1, 9, 2], [-2], [3]])}, [0, 0]
-    got = activation(Feature("x", max_sequence_length=3), features)
-    want = [[ROWS[1], zero, ROWS[2]], [zero] * 3, [ROWS[3], zero, zero]]
-    np.testing.assert_array_equal(got, want)
+    got = lookup.combine(tf.gather(ROWS, rows), occurrences)
+    np.testing.assert_allclose(got, want)
 
 
 def make(model_dir, bad_ids):
