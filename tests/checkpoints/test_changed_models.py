@@ -92,15 +92,10 @@ def test_advice_for_a_renamed_layer_includes_its_slots(tmp_path, same_message):
     message = refusal(make("plain", tmp_path / "old", "adagrad", layer="last"))
     assert "{'last/kernel': 'dense/kernel', 'last/bias': 'dense/bias', ...}" in message
     same_message(message)
-
-
-def test_refuses_a_renamed_layer_with_another_optimizer(tmp_path):
-    make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
-    path = f"{tmp_path}/old/model.ckpt-1"
+    # With another optimizer, too.
     message = refusal(make("plain", tmp_path / "old", "momentum", layer="last"))
     assert "Momentum': '" not in message
-    assert "What to do: train the model with Adagrad again, or " in message
-    assert f"{MODEL_DIR} with warm_start_from='{path}'" in message
+    same_message(message)
 
 
 @pytest.mark.fast(1)

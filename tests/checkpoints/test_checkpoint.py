@@ -4,12 +4,11 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from legacy_checkpoint import ACCUMULATORS, FEW, HELPER, HOSTS, TABLE, WORDS, read, write_legacy
+from legacy_checkpoint import ACCUMULATORS, HELPER, HOSTS, TABLE, WORDS, write_legacy
 from saved_values import save
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import checkpoint_reader, writer
 
 
 def test_inspect_lists_variables_and_tables(tmp_path):
@@ -28,51 +27,6 @@ def test_inspect_lists_variables_and_tables(tmp_path):
         assert (found["few/mine"].optimizer, found["few/mine"].slots) == (None, ())
         assert (found["global_step"].shape, found["global_step"].bytes) == ((), 8)
         assert (found["note"].dtype, found["note"].bytes) == (tf.string, 0)
-
-
-@pytest.mark.parametrize("chunk", [20, 1 << 30])
-def test_convert_to_id_order(chunk, tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", chunk)
-    path = write_legacy(tmp_path / "old")
-    as_saved = read(path)
-    assert not np.array_equal(as_saved[TABLE], WORDS)
-    seen = []
-    made = checkpoint.convert(
-        path,
-        str(tmp_path / "new" / "model.ckpt-7"),
-        [TABLE, "few", "few/mine"],
-        progress=lambda done, total: seen.append((done, total)),
-        source_order="mod",
-    )
-    assert made == checkpoint.Conversion(
-        str(tmp_path / "new" / "model.ckpt-7"),
-        (TABLE, f"{TABLE}/Adagrad", "few", "few/Adam/m", "few/Adam/v", "few/mine"),
-        (HELPER, f"{HELPER}/Adam"),
-        HOSTS,
-        1,
-        (),
-    )
-    assert tf.train.latest_checkpoint(str(tmp_path / "new")) == made.path
-    got = read(made.path)
-    want = {
-        **{name: value for name, value in as_saved.items() if HELPER not in name},
-        TABLE: WORDS,
-        f"{TABLE}/Adagrad": ACCUMULATORS,
-        "few": FEW,
-        "few/Adam/m": FEW + 10,
-        "few/Adam/v": FEW + 20,
-        "few/mine": FEW + 30,
-        "estimator_emb/row_order": got["estimator_emb/row_order"],
-    }
-    np.testing.assert_equal(got, want)
-    for name, value in want.items():
-        assert np.asarray(got[name]).dtype == np.asarray(value).dtype
-    total = 3 * (4 * (13 * 2 * 2 + 6 * 4 + 9) + 8)  # Checked, written and read back.
-    assert seen[-1] == (total, total)
-    assert sorted(seen) == seen
-
-    assert not list(tmp_path.glob("**/*.tmp"))
 
 
 def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):

@@ -73,11 +73,17 @@ def error(**arguments):
 
 @pytest.mark.parametrize("tables, hosts", [(TABLES, None), (["*"], HOSTS), (["[wif]*"], None)])
 def test_convert_reads_hosts_and_order_from_the_checkpoint(tables, hosts, saved, tmp_path):
-    made = checkpoint.convert(saved("mod"), str(tmp_path / "new"), tables, hosts)
+    seen = []
+    made = checkpoint.convert(
+        saved("mod"), f"{tmp_path}/new", tables, hosts, progress=lambda *done: seen.append(done)
+    )
+    bytes_done, totals = zip(*seen, strict=True)
+    assert sorted(bytes_done) == [*bytes_done] and bytes_done[-1] == totals[-1]
     assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())
     assert made.path == f"{tmp_path}/new/model.ckpt-7"
     assert made.permuted == tuple(sorted(BY_ID))
     assert tf.train.latest_checkpoint(f"{tmp_path}/new") == made.path
+    assert not list(tmp_path.glob("**/*.tmp"))
     check_by_id(made.path)
 
 
@@ -126,23 +132,6 @@ def test_convert_refuses_a_converted_checkpoint(saved, tmp_path):
         assert f", by its record, the variable {RECORD}." in message
         assert "in the order of the ids" in message
     assert not (tmp_path / "again").exists()
-
-
-def test_a_checkpoint_saved_again_without_its_record_is_not_converted(saved, tmp_path):
-    """TensorFlow's Saver writes only the variables of its graph, so the record is lost."""
-    path = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = {
-            name: tf.compat.v1.get_variable(name, value.shape, use_resource=True)
-            for name, value in BY_ID.items()
-        }
-        saver = tf.compat.v1.train.Saver()
-        saver.restore(session, path)
-        np.testing.assert_equal(session.run(variables), BY_ID)
-        again = saver.save(session, f"{tmp_path}/again.ckpt")
-    message = error(source=again, destination=f"{tmp_path}/x", tables=["words"])
-    assert f"there is nothing to convert in {again!r}" in message
-    assert "these tables are not saved in slices" in message
 
 
 @pytest.mark.parametrize("graph", [True, False])
