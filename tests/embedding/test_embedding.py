@@ -7,31 +7,18 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from descriptors import GOLDEN_CLASSES, TF2_GOLDEN_CLASSES
 from harness import refusal
-from optimizer_values import (
-    arguments_of,
-    by_name,
-    changed_everywhere,
-    create_slots,
-)
+from optimizer_values import arguments_of, by_name, changed_everywhere, create_slots
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
 
 import estimator_emb as ee
-from estimator_emb import embedding, optimizers
+from estimator_emb import embedding
 from estimator_emb.backends.tpu import embedding as hardware
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 ORIGINALS = tf.tpu.experimental.embedding
 START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
-
-LEGACY = {
-    embedding.SGD: optimizers.StochasticGradientDescentParameters,
-    embedding.Adagrad: optimizers.AdagradParameters,
-    embedding.AdagradMomentum: optimizers.AdagradMomentumParameters,
-    embedding.Adam: optimizers.AdamParameters,
-    embedding.FTRL: optimizers.FtrlParameters,
-}
-
 
 every_optimizer = pytest.mark.parametrize("ours", TF2_OPTIMIZERS, ids=by_name)
 
@@ -40,24 +27,14 @@ def constant_rate():
     return 0.25
 
 
-# Signatures.
-
-
-@every_optimizer
-def test_signature_equals_the_original(ours):
-    own, theirs = arguments_of(ours), arguments_of(getattr(ORIGINALS, by_name(ours)))
-    assert [(name, one.default, one.kind) for name, one in own.items()] == [
-        (name, one.default, one.kind) for name, one in theirs.items()
-    ]
-
-
 @every_optimizer
 def test_docstring_says_everything(ours):
     documented = inspect.getdoc(ours)
     for part in ("Args:", "Raises:", "Source:", "float32", *arguments_of(ours)):
         assert part in documented, part
     assert "w <- " in inspect.getmodule(ours).__doc__
-    assert f"`{by_name(LEGACY[ours])}` has no default" in documented
+    (legacy,) = (GOLDEN_CLASSES[name] for name, one in TF2_GOLDEN_CLASSES.items() if one is ours)
+    assert f"`{by_name(legacy)}` has no default" in documented
 
 
 # Optimizers as values.
@@ -67,15 +44,12 @@ def test_docstring_says_everything(ours):
     ("given", "limits"),
     [
         (None, (None, None)),
-        ((None, None), (None, None)),
         (2.0, (-2.0, 2.0)),
         (1, (-1, 1)),
-        ((-2.0, 2.0), (-2.0, 2.0)),
         ((-1.0, 2.0), (-1.0, 2.0)),
         ((None, 2.0), (None, 2.0)),
         ((-2.0, None), (-2.0, None)),
         ((0.0, 0.0), (0.0, 0.0)),
-        ((0.5, 2.0), (0.5, 2.0)),
         (float("inf"), (-float("inf"), float("inf"))),
     ],
     ids=str,
@@ -133,28 +107,6 @@ def test_a_wrong_slot_variable_creation_fn_is_refused(ours):
         said = refusal(ValueError, ours, slot_variable_creation_fn=3)
         begin = f"{by_name(ours)}: slot_variable_creation_fn must be a function of (table, "
         assert said.startswith(begin) and said.endswith("got 3.")
-
-
-def test_an_accumulator_of_zero_is_refused():
-    wrong = {"initial_accumulator_value": 0, "allow_zero_accumulator": True}
-    said = refusal(ValueError, embedding.FTRL, **wrong)
-    assert said == "FTRL: initial_accumulator_value must be positive; got 0."
-
-
-# TensorFlow's own objects.
-
-
-@every_optimizer
-def test_tensorflows_optimizers_keep_every_field(ours):
-    for arguments in ({}, changed_everywhere(ours), {"learning_rate": constant_rate}):
-        original = getattr(ORIGINALS, by_name(ours))(**arguments)
-        translated = optimizers.as_parameters(original, "TableConfig")
-        assert type(translated) is ours
-        assert translated == ours(**arguments)
-        for name, value in vars(original).items():
-            assert getattr(translated, name) == value, name
-        own = type("Own", (type(original),), {"__module__": "program"})(**arguments)
-        assert optimizers.as_parameters(own, "TableConfig") == ours(**arguments)
 
 
 @every_optimizer
