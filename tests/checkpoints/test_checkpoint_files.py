@@ -149,22 +149,23 @@ def test_waits_for_a_checkpoint_being_written(first, trained, monkeypatch):
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("when", ["model_fn", "restore"])
+@pytest.mark.parametrize(
+    "owner, name", [(PendingLookup, "create_tables"), (tf.compat.v1.train.Saver, "restore")]
+)
 @pytest.mark.parametrize("what", CALLS[1:])
-def test_error_for_a_checkpoint_deleted_while_it_is_restored(what, when, trained, monkeypatch):
-    def delete():
+def test_error_for_a_checkpoint_deleted_while_it_is_restored(
+    what, owner, name, trained, monkeypatch
+):
+    as_it_was = getattr(owner, name)
+
+    def deleting(*args, **kwargs):
         for file in trained.glob("model.ckpt-2.*"):
             file.unlink()
+        return as_it_was(*args, **kwargs)
 
-    estimator = make(trained)
-    place = {
-        "model_fn": (PendingLookup, "create_tables"),
-        "restore": (tf.compat.v1.train.Saver, "restore"),
-    }[when]
-    as_it_was = getattr(*place)
-    monkeypatch.setattr(*place, lambda *args, **kw: delete() or as_it_was(*args, **kw))
+    monkeypatch.setattr(owner, name, deleting)
     with pytest.raises(tf.errors.NotFoundError) as error:
-        call(what, estimator)
+        call(what, make(trained))
     gone = f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is"
     assert str(error.value).startswith(f"{gone} gone")
 

@@ -1,7 +1,6 @@
 """Summaries of tables for TensorBoard: each figure equals NumPy's for the batch."""
 
 import functools
-import itertools
 
 import harness
 import numpy as np
@@ -100,17 +99,14 @@ def expected(step, table, saved, cores, accumulated, limited, dropping):
         dropped += sum(not one for of_sample in good for one in of_sample)
         if key == "ragged":
             pairs = reference.of_positions(lists[key], gradients[key])
-            pairs = [[pair for pair in of_sample if 0 <= pair[0] < size] for of_sample in pairs]
         else:
-            ids, of_ids = (
-                [
-                    list(itertools.compress(*of_sample))
-                    for of_sample in zip(given, good, strict=True)
-                ]
-                for given in (lists[key], weights if key == "sparse" else harness.ones(lists[key]))
-            )
-            pairs = reference.of_samples(ids, of_ids, gradients[key], COMBINERS[table])
-        of_features.append(pairs)
+            given = weights if key == "sparse" else harness.ones(lists[key])
+            # A bad id has no weight in a mean.
+            given = [
+                np.multiply(*of_sample).tolist() for of_sample in zip(given, good, strict=True)
+            ]
+            pairs = reference.of_samples(lists[key], given, gradients[key], COMBINERS[table])
+        of_features.append([[one for one in sample if 0 <= one[0] < size] for sample in pairs])
     updates = reference.updates_of(of_features, 1 if accumulated else cores)
     rows = sorted({row for row, _ in updates})
     found = np.array([gradient for _, gradient in updates])
@@ -329,13 +325,8 @@ def test_table_summaries_are_on_by_default_if_rare(every, wanted, monkeypatch):
     assert options.table_summaries_on_host(chosen) is bool(every and not wanted)
 
 
-@pytest.mark.parametrize(
-    "cores, variable",
-    [
-        (None, None),
-        *(pytest.param(*one, marks=pytest.mark.slow) for one in ((1, None), (None, "0"))),
-    ],
-)
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("cores, variable", [(None, None), (1, None), (None, "0")])
 def test_table_summaries_are_written_by_default(cores, variable, tmp_path, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     if variable:

@@ -1,7 +1,6 @@
-"""All checks are listed, and each backend runs those that apply."""
+"""Each backend runs the checks of each event. tests/mistakes has a row for each check."""
 
 import contextlib
-import pathlib
 
 import harness
 import numpy as np
@@ -11,22 +10,11 @@ import tpu_described
 from tensorflow.python.training import training
 
 import estimator_emb as ee
-from estimator_emb.backends.choose import BACKENDS
 from estimator_emb.guards import watching
 from estimator_emb.guards.call import Runs
-from estimator_emb.guards.events import REGISTERED, Check, Event
+from estimator_emb.guards.events import Check, Event
 
-PACKAGE = pathlib.Path(ee.__file__).parent
 SPEC = harness.table_spec(7, 2, ee.AdagradParameters(0.1))
-
-
-def test_the_list_has_the_checks_of_all_files():
-    files = {file.stem: file.read_text() for file in (PACKAGE / "guards").glob("*.py")}
-    registering = {name for name, text in files.items() if "@on(Event." in text}
-    assert {name.rpartition(".")[2] for name in REGISTERED} == registering
-    assert sorted(map(id, watching.CHECKS)) == sorted(
-        id(check) for checks in REGISTERED.values() for check in checks
-    )
 
 
 def input_fn(params=None):
@@ -50,12 +38,9 @@ MADE = {
 }
 
 
-def test_every_backend_is_tested_here():
-    assert len(BACKENDS) + 1 == len(MADE)
-
-
 @pytest.mark.parametrize("runs", MADE, ids=lambda runs: runs.name)
 def test_every_backend_runs_the_checks_of_each_event(runs, monkeypatch, tmp_path):
+    assert set(MADE) == set(Runs) - {Runs.PLAIN, Runs.DESCRIBED}
     if runs is Runs.PJRT:
         pytest.importorskip("jax")
     called = []

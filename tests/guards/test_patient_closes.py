@@ -1,7 +1,6 @@
 """A call ends when its dataset's op has ended, as on stock. After a second it says so."""
 
 import gc
-import gzip
 import signal
 import subprocess
 import sys
@@ -82,53 +81,30 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog)
     assert signal.getsignal(signal.SIGINT) is before
 
 
-PROGRAM = f"""
-import atexit, gzip, sys, time
-
-if sys.argv[1] == "ours":
-    import estimator_emb
-    estimator_emb.install()
+PROGRAM = """
+import sys, time
+import numpy as np
 import tensorflow as tf
+import id_program
 
-text = gzip.open("text.gz", "wt")
-text.write("written")
-atexit.register(lambda: print("atexit", flush=True))
+def wait(i):
+    time.sleep(10_000 * i)
+    return np.zeros([4, 1], np.int64)
 
-def model_fn(features, labels, mode):
-    loss = tf.compat.v1.get_variable("w", []) * tf.reduce_sum(tf.cast(features, tf.float32))
-    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+def batch(i):
+    return {"id": tf.ensure_shape(tf.numpy_function(wait, [i], tf.int64), [4, 1])}
 
-def sleep(i):
-    if i:
-        time.sleep(2 if sys.argv[2] == "ends" else {2 * processes.HANGS})
-    return i
+def input_fn(params):
+    return tf.data.Dataset.range(2).map(batch).prefetch(2)
 
-def input_fn():
-    samples = tf.data.Dataset.range(3)
-    return samples.map(lambda i: tf.numpy_function(sleep, [i], tf.int64)).prefetch(2)
-
-tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
-print("trained", flush=True)
-sys.exit(7)
+id_program.make(sys.argv[1], use_tpu=False).train(input_fn, steps=1)
 """
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("side", ["ours", "stock"])
-def test_a_process_that_waited_writes_what_it_left_open(side, tmp_path):
-    done = processes.run_side(side, "-c", PROGRAM, side, "ends", cwd=tmp_path, status=7)
-    assert done.stdout.splitlines() == ["trained", "atexit"]
-    assert (SAID in done.stderr) == (side == "ours")
-    assert gzip.open(tmp_path / "text.gz", "rt").read() == "written"
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_call_that_waits_for_its_dataset(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "ours", "hangs"],
-        cwd=tmp_path,
+        [sys.executable, "-c", PROGRAM, tmp_path],
         env=processes.environment(),
         stderr=subprocess.PIPE,
         text=True,

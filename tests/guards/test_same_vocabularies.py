@@ -36,7 +36,7 @@ def from_file(module, words, folder, oov=1):
     )
 
 
-def tables(column, model_dir, warm=None):
+def tables(column, model_dir):
     columns = [fc.embedding_column(column, 2)]
 
     def model_fn(features, labels, mode, params):
@@ -47,11 +47,11 @@ def tables(column, model_dir, warm=None):
         return harness.minimized(mode, tf.reduce_mean(tf.square(output - labels)), 0.1)
 
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-    return harness.estimator(model_fn, spec, model_dir, batch_size=2, warm_start_from=warm)
+    return harness.estimator(model_fn, spec, model_dir, batch_size=2)
 
 
-def listed(words, model_dir, warm=None, oov=1):
-    return tables(from_list(fc, words, None, oov), model_dir, warm)
+def listed(words, model_dir, oov=1):
+    return tables(from_list(fc, words, None, oov), model_dir)
 
 
 def canned(column, model_dir):
@@ -175,13 +175,3 @@ def test_a_training_from_scratch_may_change_the_vocabulary(tmp_path):
     (tmp_path / "model" / "checkpoint").unlink()
     train(listed(WORDS[::-1], tmp_path / "model"))
     CALLS["evaluate"](listed(WORDS[::-1], tmp_path / "model"))
-
-
-def test_a_vocabulary_warm_start_may_change_the_vocabulary(tmp_path):
-    train(listed(WORDS, tmp_path / "old"))
-    columns = [fc.embedding_column(from_list(fc, WORDS[::-1], None), 2)]
-    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-    pair = {"fruit": (WORDS, WORDS[::-1])}
-    warm = ee.vocabulary_warm_start(tmp_path / "old", spec, pair)
-    train(listed(WORDS[::-1], tmp_path / "new", warm))
-    CALLS["evaluate"](listed(WORDS[::-1], tmp_path / "new"))

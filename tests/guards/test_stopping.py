@@ -107,19 +107,6 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     assert estimator.get_variable_value("global_step") == step + 2
 
 
-def test_the_end_waits_for_the_thread_that_receives_the_signal(tmp_path, caplog, monkeypatch):
-    """The thread is late here, as on a busy machine."""
-    receive = stopping._Training._receive
-    monkeypatch.setattr(
-        stopping._Training, "_receive", lambda *args: time.sleep(0.5) or receive(*args)
-    )
-    with pytest.raises(SystemExit):
-        make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
-    begins, ends = harness.said(caplog)
-    assert begins.startswith("SIGTERM: training ends with this step.")
-    assert ends.startswith("SIGTERM ended the training at step ")
-
-
 def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
     estimator = make(tmp_path)
 

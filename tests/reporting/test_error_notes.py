@@ -75,10 +75,9 @@ ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("branch", [False, True], ids=["model", "branch"])
 @pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
 @pytest.mark.parametrize("shards", [None, 2])
-def test_an_error_in_a_function_or_on_another_core_has_its_line(tmp_path, shards, name, branch):
+def test_an_error_in_a_function_or_on_another_core_has_its_line(tmp_path, shards, name):
     # TensorFlow asserts in a branch, unless the data are strings.
     def asserted(values):
         good = tf.reduce_all(values > 0)
@@ -87,11 +86,8 @@ def test_an_error_in_a_function_or_on_another_core_has_its_line(tmp_path, shards
 
     def model_fn(features, labels, mode, params):
         weight = tf.compat.v1.get_variable("weight", [])
-        if branch:
-            bad = tf.reduce_any(features < 1)
-            features = tf.cond(bad, lambda: asserted(features), lambda: features)
-        else:
-            features = asserted(features)
+        bad = tf.reduce_any(features < 1)
+        features = tf.cond(bad, lambda: asserted(features), lambda: features)
         return harness.minimized(mode, weight * tf.reduce_mean(features))
 
     def input_fn(params):
