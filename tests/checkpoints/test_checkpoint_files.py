@@ -127,15 +127,12 @@ def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplo
     assert harness.said(caplog) == []
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_waits_for_a_checkpoint_being_written(first, trained, monkeypatch):
+@pytest.mark.parametrize("names", [None, 'model_checkpoint_path: "model.ckpt-gone"'])
+def test_waits_for_a_checkpoint_being_written(names, trained, monkeypatch):
     """Another process trains: it writes its state file last, and deletes old checkpoints."""
     file = trained / "checkpoint"
     whole = file.read_text()
-    if first:
-        file.unlink()
-    else:
-        file.write_text('model_checkpoint_path: "model.ckpt-gone"')
+    file.write_text(names) if names else file.unlink()
     slept = []
 
     def sleep(seconds):

@@ -34,6 +34,9 @@ OPTIMIZERS = {
 
 
 def spec_of(accumulated=True, pipelined=False, limit=LIMIT):
+    def rate(step):
+        return 0.1 / tf.cast(step + 1, tf.float32)
+
     def table(name):
         values = harness.normal(5, SIZES[name], DIMENSION)
         optimizer = ee.AdamParameters if name == "single" else ee.AdagradParameters
@@ -43,9 +46,7 @@ def spec_of(accumulated=True, pipelined=False, limit=LIMIT):
             DIMENSION,
             harness.initializer(values),
             COMBINERS[name],
-            learning_rate_fn=(lambda step: 0.1 / tf.cast(step + 1, tf.float32))
-            if name == "single"
-            else None,
+            learning_rate_fn=rate if name == "single" else None,
             learning_rate=RATES.get(name),
             optimization_parameters=optimizer(0.1, use_gradient_accumulation=accumulated, **more),
         )

@@ -157,24 +157,18 @@ RANGES = {
 """Class -> argument -> its allowed range, and values outside that range."""
 
 NO_NUMBERS = {
-    "clipvalue",
-    "slot_variable_creation_fn",
-    "low_dimensional_packing_status",
-    "use_gradient_accumulation",
+    *("clipvalue", "slot_variable_creation_fn"),
     "multiply_weight_decay_factor_by_learning_rate",
-    "use_nesterov",
-    "lazy_adam",
-    "sum_inside_sqrt",
-    "multiply_linear_by_learning_rate",
-    "allow_zero_accumulator",
 }
+"""Arguments that are no numbers, besides those that are True or False by default."""
 
 
 def numeric_arguments():
     for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
-        for name in sorted(set(arguments_of(ours)) - NO_NUMBERS):
+        for name, value in example_arguments(ours).items():
             # In the TF2 vocabulary, the learning rate may be a function.
-            if name != "learning_rate" or ours in PARAMETERS:
+            of_tf2 = name == "learning_rate" and ours in TF2_OPTIMIZERS
+            if name not in NO_NUMBERS and not isinstance(value, bool) and not of_tf2:
                 yield pytest.param(ours, name, id=f"{by_name(ours)}-{name}")
 
 
