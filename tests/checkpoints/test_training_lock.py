@@ -213,7 +213,8 @@ def test_a_training_whose_lock_is_removed_does_not_save(
     train = harness.of_kind(kind, model, tmp_path).train
     message = harness.refusal(RuntimeError, train, input_fn, [Removes()])
     assert message.startswith(f"train: the lock '{path}' of this training was removed or replaced")
-    same_message(message)
+    if not replaced:
+        same_message(message)
     assert tf.train.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-0"
     assert path.exists() is replaced
 
