@@ -111,7 +111,7 @@ def evaluating() -> Iterator[None]:
     try:
         yield
     finally:
-        training.evaluates = False
+        training.evaluates = training.signal is not None  # Its log line may come after this.
 
 
 @contextlib.contextmanager

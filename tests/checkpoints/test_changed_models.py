@@ -20,11 +20,11 @@ MODEL_DIR = "train in another model_dir"
 KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated"))]
 
 
-def make(kind, model_dir, optimizer, layer="dense", start=None):
-    """Returns an estimator with two layers, `first` and `layer`, each with a kernel [3, 3]."""
+def make(kind, model_dir, optimizer, first="first", layer="dense", start=None):
+    """Returns an estimator with two layers, each with a kernel [3, 3]."""
 
     def model(features, labels, mode, spec):
-        hidden = v1.layers.dense(features["x"], 3, name="first")
+        hidden = v1.layers.dense(features["x"], 3, name=first)
         y = v1.layers.dense(hidden, 3, name=layer)
         loss = tf.reduce_mean(tf.square(y - labels))
         of_model = OPTIMIZERS[optimizer]()
@@ -92,29 +92,17 @@ def test_advice_for_a_renamed_layer_includes_its_slots(tmp_path, same_message):
     message = refusal(make("plain", tmp_path / "old", "adagrad", layer="last"))
     assert "{'last/kernel': 'dense/kernel', 'last/bias': 'dense/bias', ...}" in message
     same_message(message)
-
-
-def test_refuses_a_renamed_layer_with_another_optimizer(tmp_path):
-    make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
-    path = f"{tmp_path}/old/model.ckpt-1"
+    # With another optimizer, too.
     message = refusal(make("plain", tmp_path / "old", "momentum", layer="last"))
     assert "Momentum': '" not in message
-    assert "What to do: train the model with Adagrad again, or " in message
-    assert f"{MODEL_DIR} with warm_start_from='{path}'" in message
+    same_message(message)
 
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("now", ["adagrad", "adam"])
 def test_refuses_the_folder_of_another_model(now, tmp_path):
     """Its layers have the same shapes as this model's, and nothing else in common."""
-
-    def other(features, labels, mode):
-        y = v1.layers.dense(v1.layers.dense(features["x"], 3, name="a"), 3, name="b")
-        loss = tf.reduce_mean(tf.square(y - labels))
-        step = OPTIMIZERS["adagrad"]().minimize(loss, v1.train.get_global_step())
-        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
-
-    tf.estimator.Estimator(other, str(tmp_path)).train(input_fn, max_steps=1)
+    make("plain", tmp_path, "adagrad", "a", "b").train(input_fn, max_steps=1)
     message = refusal(make("plain", tmp_path, now))
     assert "var_name_to_prev_var_name" not in message
     remedies = message[message.index("What to do") :]

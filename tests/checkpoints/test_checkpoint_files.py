@@ -7,11 +7,12 @@ import shutil
 import harness
 import numpy as np
 import pytest
+import saved_values
 import tensorflow as tf
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.files import bundle_index, checkpoint_files
+from estimator_emb.checkpoints.files import bundle_index, checkpoint_files, checkpoint_reader
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.engine.engine import PendingLookup
 
@@ -126,15 +127,12 @@ def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplo
     assert harness.said(caplog) == []
 
 
-@pytest.mark.parametrize("first", [True, False])
-def test_waits_for_a_checkpoint_being_written(first, trained, monkeypatch):
+@pytest.mark.parametrize("names", [None, 'model_checkpoint_path: "model.ckpt-gone"'])
+def test_waits_for_a_checkpoint_being_written(names, trained, monkeypatch):
     """Another process trains: it writes its state file last, and deletes old checkpoints."""
     file = trained / "checkpoint"
     whole = file.read_text()
-    if first:
-        file.unlink()
-    else:
-        file.write_text('model_checkpoint_path: "model.ckpt-gone"')
+    file.write_text(names) if names else file.unlink()
     slept = []
 
     def sleep(seconds):
@@ -148,22 +146,23 @@ def test_waits_for_a_checkpoint_being_written(first, trained, monkeypatch):
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("when", ["model_fn", "restore"])
+@pytest.mark.parametrize(
+    "owner, name", [(PendingLookup, "create_tables"), (tf.compat.v1.train.Saver, "restore")]
+)
 @pytest.mark.parametrize("what", CALLS[1:])
-def test_error_for_a_checkpoint_deleted_while_it_is_restored(what, when, trained, monkeypatch):
-    def delete():
+def test_error_for_a_checkpoint_deleted_while_it_is_restored(
+    what, owner, name, trained, monkeypatch
+):
+    as_it_was = getattr(owner, name)
+
+    def deleting(*args, **kwargs):
         for file in trained.glob("model.ckpt-2.*"):
             file.unlink()
+        return as_it_was(*args, **kwargs)
 
-    estimator = make(trained)
-    place = {
-        "model_fn": (PendingLookup, "create_tables"),
-        "restore": (tf.compat.v1.train.Saver, "restore"),
-    }[when]
-    as_it_was = getattr(*place)
-    monkeypatch.setattr(*place, lambda *args, **kw: delete() or as_it_was(*args, **kw))
+    monkeypatch.setattr(owner, name, deleting)
     with pytest.raises(tf.errors.NotFoundError) as error:
-        call(what, estimator)
+        call(what, make(trained))
     gone = f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is"
     assert str(error.value).startswith(f"{gone} gone")
 
@@ -305,13 +304,35 @@ def test_finds_the_data_file_of_each_variable(tmp_path, monkeypatch):
     assert len(files) == 2
     for name in ("a", "b"):
         file = checkpoint_files.file_of(path, name)
-        with open(file, "r+b") as opened:
-            opened.write(b"damaged")
-        with pytest.raises(tf.errors.OpError, match="Checksum"):
-            tf.train.load_variable(path, name)
+        whole = pathlib.Path(file).read_bytes()
+        pathlib.Path(file).write_bytes(b"damaged" + whole[7:])
         assert checkpoint_files.find_problem(path) is None
         problem, missing = checkpoint_files.find_problem(path, thorough=True)
-        assert not missing
-        assert problem.startswith(f"variable {name} cannot be read from '{file}' (")
-        with open(file, "r+b") as opened:
-            opened.write(bytes(7))
+        assert problem.startswith(f"variable {name} cannot be read from '{file}' (") and not missing
+        pathlib.Path(file).write_bytes(whole)
+
+
+@pytest.mark.parametrize("piece", [8, 40, 1 << 20])
+def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
+    monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
+    table = np.arange(50, dtype=np.float32).reshape(10, 5)
+    path = saved_values.write(tmp_path / "model.ckpt-1", {"table": table, "w": np.float32([1])})
+    with checkpoint_reader.CheckpointReader(path) as whole:
+        whole.check("table")
+    file = pathlib.Path(f"{path}.data-00000-of-00001")
+    contents = bytearray(file.read_bytes())
+    contents[contents.index(np.float32(49).tobytes())] ^= 1
+    file.write_bytes(contents)
+    with checkpoint_reader.CheckpointReader(path) as damaged:
+        damaged.check("w")
+        message = harness.refusal(checkpoint_files.DamagedCheckpoint, damaged.check, "table")
+        assert f"is damaged: '{file}' does not hold what was saved of table" in message
+
+
+def test_reader_names_an_index_whose_names_are_no_text(tmp_path):
+    path = f"{tmp_path}/model.ckpt-1"
+    tf.raw_ops.SaveV2(prefix=path, tensor_names=[b"\xff"], shape_and_slices=[""], tensors=[[1.0]])
+    message = harness.refusal(
+        checkpoint_files.DamagedCheckpoint, checkpoint_reader.CheckpointReader, path
+    )
+    assert f"is damaged: '{path}.index' cannot be read ('utf-8' codec" in message

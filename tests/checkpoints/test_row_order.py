@@ -10,12 +10,13 @@ import pathlib
 import shutil
 import tracemalloc
 
+import harness
 import numpy as np
 import processes
 import pytest
 import tensorflow as tf
 import tpu_graphs
-from legacy_checkpoint import read
+from legacy_checkpoint import HELPER, TABLE, read, write_legacy
 from saved_values import save, write
 
 import estimator_emb as ee
@@ -73,11 +74,17 @@ def error(**arguments):
 
 @pytest.mark.parametrize("tables, hosts", [(TABLES, None), (["*"], HOSTS), (["[wif]*"], None)])
 def test_convert_reads_hosts_and_order_from_the_checkpoint(tables, hosts, saved, tmp_path):
-    made = checkpoint.convert(saved("mod"), str(tmp_path / "new"), tables, hosts)
+    seen = []
+    made = checkpoint.convert(
+        saved("mod"), f"{tmp_path}/new", tables, hosts, progress=lambda *done: seen.append(done)
+    )
+    bytes_done, totals = zip(*seen, strict=True)
+    assert sorted(bytes_done) == [*bytes_done] and bytes_done[-1] == totals[-1]
     assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())
     assert made.path == f"{tmp_path}/new/model.ckpt-7"
     assert made.permuted == tuple(sorted(BY_ID))
     assert tf.train.latest_checkpoint(f"{tmp_path}/new") == made.path
+    assert not list(tmp_path.glob("**/*.tmp"))
     check_by_id(made.path)
 
 
@@ -126,23 +133,6 @@ def test_convert_refuses_a_converted_checkpoint(saved, tmp_path):
         assert f", by its record, the variable {RECORD}." in message
         assert "in the order of the ids" in message
     assert not (tmp_path / "again").exists()
-
-
-def test_a_checkpoint_saved_again_without_its_record_is_not_converted(saved, tmp_path):
-    """TensorFlow's Saver writes only the variables of its graph, so the record is lost."""
-    path = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        variables = {
-            name: tf.compat.v1.get_variable(name, value.shape, use_resource=True)
-            for name, value in BY_ID.items()
-        }
-        saver = tf.compat.v1.train.Saver()
-        saver.restore(session, path)
-        np.testing.assert_equal(session.run(variables), BY_ID)
-        again = saver.save(session, f"{tmp_path}/again.ckpt")
-    message = error(source=again, destination=f"{tmp_path}/x", tables=["words"])
-    assert f"there is nothing to convert in {again!r}" in message
-    assert "these tables are not saved in slices" in message
 
 
 @pytest.mark.parametrize("graph", [True, False])
@@ -371,3 +361,94 @@ def test_stored_checkpoints_equal_those_of_stock_tensorflow(strategy, tmp_path):
     np.testing.assert_equal(*map(read, paths))
     made, kept = map(row_order.saved_graph, paths)
     assert (made.order, made.hosts, made.tables) == (kept.order, kept.hosts, kept.tables)
+
+
+# Checkpoints like those of a legacy TPUEstimator.
+
+
+def test_inspect_lists_variables_and_tables(tmp_path):
+    path = write_legacy(tmp_path)
+    for named in (path, str(tmp_path)):
+        found = {one.name: one for one in checkpoint.inspect(named)}
+        names = "dense/kernel empty few few/mine global_step note".split()
+        assert list(found) == sorted([TABLE, HELPER, f"{HELPER}/Adam", *names])
+        words = found[TABLE]
+        assert words == checkpoint.SavedVariable(
+            words.name, (13, 2), tf.float32, (f"{words.name}/Adagrad",), "Adagrad"
+        )
+        assert words.bytes == 4 * 26 * 2
+        few = found["few"]
+        assert (few.optimizer, few.slots) == ("Adam", ("few/Adam/m", "few/Adam/v"))
+        assert (found["few/mine"].optimizer, found["few/mine"].slots) == (None, ())
+        assert (found["global_step"].shape, found["global_step"].bytes) == ((), 8)
+        assert (found["note"].dtype, found["note"].bytes) == (tf.string, 0)
+
+
+def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
+    by_host = [i for host in range(HOSTS) for i in range(host, 13, HOSTS)]
+    for name, rows in (("right", slice(None)), ("legacy", by_host)):
+        tables = {"words": WORDS[rows], "words/Adagrad": 100 + WORDS[rows]}
+        save(f"{tmp_path}/{name}/model.ckpt-0", {**tables, "global_step": np.int64(0)})
+    legacy = {"tables": ["words"], "hosts": HOSTS, "force": True}
+    checkpoint.convert(f"{tmp_path}/legacy", f"{tmp_path}/new", source_order="mod", **legacy)
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("words")},
+        table_to_config_dict={"words": ee.TableConfig(13, 2)},
+        optimization_parameters=ee.AdagradParameters(0.1),
+        partition_strategy="mod",
+    )
+    batch = {"x": np.array([1, 5, 12])}, {"x": np.ones([3, 2], np.float32)}
+    for name in ("right", "new"):
+        estimator = harness.estimator(
+            harness.gradient_model_fn(["x"]), spec, tmp_path / name, batch_size=3
+        )
+        estimator.train(harness.input_fn_of([batch]), steps=1)
+    got, want = (harness.saved(tmp_path / name, 1) for name in ("new", "right"))
+    assert not np.array_equal(want["words"], WORDS)
+    np.testing.assert_equal(got, want)
+    # The record is not saved again, but the graph beside the checkpoint is recognized as ours.
+    for strategy in (None, "mod"):
+        given = {"source": f"{tmp_path}/new", "destination": f"{tmp_path}/x", **legacy}
+        said = harness.refusal(ValueError, checkpoint.convert, source_order=strategy, **given)
+        assert said.endswith("model.ckpt-1.meta' is a graph of this package.")
+    np.testing.assert_array_equal(checkpoint.table(str(tmp_path / "new"), "words"), got["words"])
+
+
+@pytest.mark.parametrize(
+    "change, phrase",
+    [
+        ({"to": "div"}, "convert: to must be 'ids' or 'mod'; got 'div'."),
+        ({"hosts": 0}, "convert: hosts must be at least 1; got 0."),
+        ({"to_hosts": 0}, "convert: to_hosts must be at least 1; got 0."),
+        ({"to_hosts": 2}, "convert: to_hosts needs to='mod'"),
+        ({"to": "mod", "hosts": None}, "convert: to='mod' needs to_hosts"),
+        ({"source_order": "ids"}, "convert: source_order must be 'div' or 'mod'; got 'ids'."),
+        ({"tables": []}, "convert: tables must name at least one table (--table)."),
+        ({"source": "{folder}/nothing"}, "There is no checkpoint '{folder}/nothing'."),
+        ({"source": "{folder}/model.ckpt-7.index"}, "without the end of the file's name."),
+        ({"source": "{folder}/void"}, "Folder '{folder}/void' holds no checkpoint."),
+        ({"destination": "{folder}/model.ckpt-7.index/8"}, "is a file; it must be a folder for"),
+        ({"destination": "{folder}/model.ckpt-7"}, "'{folder}/model.ckpt-7' exists already."),
+        *(({"tables": [name]}, "no embedding table matches") for name in ("wrds", "dense/*")),
+        ({"tables": ["dense/kernel"]}, "is no embedding table, by its name, its type or its shape"),
+        ({"tables": ["global_step"]}, "is no embedding table, by its name, its type or its shape"),
+        ({"tables": ["few/Adam/m"]}, "is a slot, which moves with its table: name the table, 'few"),
+    ],
+)
+def test_convert_refuses_invalid_arguments(change, phrase, tmp_path):
+    path = write_legacy(tmp_path)
+    (tmp_path / "void").mkdir()
+    before = sorted(tmp_path.iterdir())
+    arguments = {
+        "source": path,
+        "destination": f"{tmp_path}/new/7",
+        "tables": ["few"],
+        "hosts": 4,
+        "source_order": "mod",
+        **change,
+    }
+    for name in ("source", "destination"):
+        arguments[name] = arguments[name].format(folder=tmp_path)
+    said = harness.refusal(ValueError, checkpoint.convert, **arguments)
+    assert phrase.format(folder=tmp_path) in said
+    assert sorted(tmp_path.iterdir()) == before

@@ -1,14 +1,19 @@
-"""Large checkpoints in several files."""
+"""Large checkpoints in several files, and several hooks that save."""
 
+import importlib.util
 import pathlib
+import time
 
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from words_program import input_fn, make
 
 import estimator_emb as ee
+from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.checkpoints.restoring import saver
+from estimator_emb.compat import async_checkpoint
 
 ROWS = {"a": 400, "b": 100, "c": 100}
 BATCH = (
@@ -81,15 +86,11 @@ def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
     assert len(files(tmp_path, 1)) == 7  # Tables, slots and the global step.
 
 
-def test_training_keeps_its_first_checkpoint_until_it_is_the_oldest(tmp_path, monkeypatch):
+def test_training_keeps_its_first_checkpoint_until_it_is_the_oldest(tmp_path, meta_graphs):
     def of_step(step):
         return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(f"*-{step}.*")}
 
     seen = []
-
-    # With the graph, which conftest.py omits in other tests.
-    export = tf.compat.v1.train.Saver.export_meta_graph.__wrapped__
-    monkeypatch.setattr(tf.compat.v1.train.Saver, "export_meta_graph", export)
     of = estimator(tmp_path, keep_checkpoint_max=2)
     train(of, 1)
     before = of_step(1)
@@ -100,3 +101,77 @@ def test_training_keeps_its_first_checkpoint_until_it_is_the_oldest(tmp_path, mo
     # It counts among the kept checkpoints, and is deleted when it is the oldest.
     assert not of_step(0) and not of_step(1)
     assert len(of_step(2)) == len(of_step(3)) == 3
+
+
+# Several hooks save into the same model directory, but only one at a time.
+
+
+ASYNC = [async_checkpoint.AsyncCheckpointSaverHook]
+if importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint"):
+    module = importlib.import_module("tensorflow.python.tpu.async_checkpoint")
+    ASYNC.append(module.AsyncCheckpointSaverHook)
+
+
+@pytest.fixture
+def writing(monkeypatch):
+    """Returns a list: the number of concurrent saves at the start of each save."""
+    now, counts, write = [], [], tf.compat.v1.train.Saver.save
+
+    def save(*args, **kwargs):
+        now.append(None)
+        counts.append(len(now))
+        try:
+            time.sleep(0.05)
+            return write(*args, **kwargs)
+        finally:
+            now.pop()
+
+    monkeypatch.setattr(tf.compat.v1.train.Saver, "save", save)
+    return counts
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
+@pytest.mark.parametrize(
+    "way, others",
+    [
+        # The TPU's estimator also saves with its own hook.
+        pytest.param("emulated", [tf.compat.v1.train.CheckpointSaverHook], marks=pytest.mark.slow),
+        ("host", [tf.compat.v1.train.CheckpointSaverHook, "async"]),
+    ],
+)
+def test_hooks_save_one_at_a_time(way, others, kind, writing, tmp_path):
+    def hooks():
+        # In both orders, because hooks end in the order in which they are listed.
+        kinds = [kind, *(kind if other == "async" else other for other in others)]
+        for ordered in (kinds, kinds[::-1]):
+            yield [one(str(tmp_path), save_steps=1) for one in ordered]
+
+    for number, saving in enumerate(hooks(), 1):
+        estimator = make(tmp_path, way)
+        estimator.train(lambda params: input_fn(params).repeat(), hooks=saving, steps=3)
+        assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-{3 * number}"
+        assert estimator.get_variable_value("global_step") == 3 * number
+    assert len(writing) > 4
+    assert set(writing) == {1}
+    assert not list(tmp_path.glob("*_temp"))
+
+
+@pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
+def test_a_single_async_hook_saves_each_step(kind, writing, tmp_path):
+    """In TensorFlow 2 programs, TensorFlow 2.15's hook too writes during training, not after."""
+
+    class Wait(tf.compat.v1.train.SessionRunHook):
+        def before_run(self, run_context):
+            threads = vars(async_hook)
+            (threads.get("_thread") or threads.get("_save_thread")).join()
+
+        def after_run(self, run_context, run_values):
+            self.before_run(run_context)
+
+    async_hook = kind(str(tmp_path), save_steps=1)
+    estimator = make(tmp_path)
+    hooks = [async_hook, Wait()]
+    estimator.train(lambda params: input_fn(params).repeat(), hooks=hooks, steps=3)
+    assert checkpoint_files.checkpoints(str(tmp_path)) == [f"model.ckpt-{n}" for n in range(4)]
+    assert set(writing) == {1}

@@ -1,6 +1,8 @@
 """Statistics of a checkpoint's values, and reading its tables, compared with NumPy."""
 
+import cProfile
 import pathlib
+import pstats
 import shutil
 
 import numpy as np
@@ -94,13 +96,6 @@ def test_no_untrained_rows_if_all_were_trained(tmp_path):
     assert checkpoint.statistics(path)[0].never_trained == 0
 
 
-def without_graph(tmp_path):
-    """Returns a checkpoint with 'mod', and a copy without the record of it."""
-    source = DATA / "tpu_checkpoints" / "mod"
-    shutil.copytree(source, tmp_path, ignore=shutil.ignore_patterns("*.meta"), dirs_exist_ok=True)
-    return str(source), f"{tmp_path}/model.ckpt-7"
-
-
 BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 
 
@@ -119,7 +114,8 @@ def test_table_is_in_id_order(strategy, slot, more, tmp_path):
 
 
 def test_table_refuses_an_unknown_order(tmp_path):
-    source, path = without_graph(tmp_path)
+    source, path = str(DATA / "tpu_checkpoints" / "mod"), f"{tmp_path}/model.ckpt-7"
+    shutil.copytree(source, tmp_path, ignore=shutil.ignore_patterns("*.meta"), dirs_exist_ok=True)
     message = refusal(ValueError, checkpoint.table, path, "words")
     assert f"nothing in {path!r} says in which order the rows of 'words' are." in message
     np.testing.assert_array_equal(checkpoint.table(path, "words", order="mod"), BY_ID)
@@ -178,3 +174,34 @@ def test_table_refuses_unknown_and_ambiguous_names(tmp_path):
         checkpoint.table(path, WORDS, "Adam/m")
     with pytest.raises(ValueError, match="'nothing' is no table of checkpoint"):
         checkpoint.statistics(path, ["nothing"])
+
+
+def saved(folder, tables):
+    names = [f"column_{number}_embedding/embedding_weights" for number in range(tables)]
+    names += [f"{name}/Adagrad" for name in names]
+    values = dict.fromkeys(names, np.zeros([3, 2], np.float32))
+    return write(folder / f"{tables}.ckpt", values)
+
+
+COMMANDS = {
+    "export": lambda path, out, tables: checkpoint.export(path, out, "npz", tables=tables),
+    "statistics": lambda path, out, tables: checkpoint.statistics(path),
+    "convert": lambda path, out, tables: checkpoint.convert(
+        path, f"{out}/model.ckpt", tables, source_order="mod", hosts=2, force=True
+    ),
+    "inspect": lambda path, out, tables: checkpoint.inspect(path),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.any_version
+@pytest.mark.parametrize("name", COMMANDS)
+def test_work_of_commands_grows_linearly_with_tables(name, tmp_path):
+    calls = []
+    for count in (10, 20, 80):  # The first run imports modules.
+        path = saved(tmp_path, count)
+        tables = [f"column_{one}_embedding/embedding_weights" for one in range(count)]
+        with cProfile.Profile() as profile:
+            COMMANDS[name](path, f"{tmp_path}/out_{count}", tables)
+        calls.append(pstats.Stats(profile).total_calls)
+    assert calls[2] < 4.5 * calls[1], calls

@@ -1,4 +1,4 @@
-"""A second training in the same model directory is refused. Nothing else is refused."""
+"""A second training in the same model directory is refused, and leftovers of the first removed."""
 
 import errno
 import fcntl
@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -19,7 +20,7 @@ from harness import AfterStep
 from words_program import call, make
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.restoring import training_lock
+from estimator_emb.checkpoints.restoring import model_directory, training_lock
 
 HERE = f"this process ({os.getpid()})"
 
@@ -78,27 +79,14 @@ def test_a_failed_training_releases_the_lock(tmp_path):
 
 def test_refuses_training_while_another_process_trains(tmp_path):
     who = "process 7 on trainer-3"
-    program = """if 1:
-        import fcntl, sys, time
-        with open(sys.argv[1], "w") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.write(f"{sys.argv[2]}, since {time.ctime()}")
-            file.flush()
-            print("ready", flush=True)
-            time.sleep(10_000)
-    """
-    command = [sys.executable, "-c", program, str(lock_of(tmp_path)), who]
-    other = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert other.stdout.readline() == "ready\n"
-    estimator = make(tmp_path)
-    try:
+    with open(lock_of(tmp_path), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # Held as by another process: by another open file.
+        file.write(f"{who}, since {time.ctime()}")
+        file.flush()
         check_refused(tmp_path, who)
         assert [file.name for file in tmp_path.iterdir()] == [training_lock.FILE]
-    finally:
-        other.kill()
-        other.wait()
-        other.stdout.close()
     assert who in lock_of(tmp_path).read_text()
+    estimator = make(tmp_path)
 
     def inside():
         text = lock_of(tmp_path).read_text()
@@ -202,9 +190,9 @@ def test_only_one_thread_holds_the_lock(tmp_path):
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("replaced", [False, True])
-@pytest.mark.parametrize("kind", ["TPUEstimator", "Estimator"])
+@pytest.mark.parametrize("kind", ["plain", "local"])
 def test_a_training_whose_lock_is_removed_does_not_save(
-    kind, replaced, tmp_path, request, same_message
+    kind, replaced, installed, tmp_path, same_message
 ):
     """The file is deleted, and maybe a second training creates its own."""
     path = lock_of(tmp_path)
@@ -215,25 +203,17 @@ def test_a_training_whose_lock_is_removed_does_not_save(
             if replaced:
                 path.write_text("of another")
 
-    hooks = [Removes()]
-    if kind == "Estimator":
-        request.getfixturevalue("installed")
+    def model(features, labels, mode, spec):
+        step = tf.compat.v1.train.get_global_step().assign_add(1)
+        return spec(mode, loss=tf.reduce_sum(features), train_op=step)
 
-        def model_fn(features, labels, mode):
-            step = tf.compat.v1.train.get_global_step().assign_add(1)
-            return tf.estimator.EstimatorSpec(mode, loss=tf.reduce_sum(features), train_op=step)
+    def input_fn(params=None):
+        return tf.data.Dataset.from_tensors(tf.zeros([2]))
 
-        def train():
-            estimator = tf.estimator.Estimator(model_fn, str(tmp_path))
-            estimator.train(lambda: tf.data.Dataset.from_tensors(tf.zeros([2])), hooks)
-    else:
-
-        def train():
-            call("train", make(tmp_path), hooks=hooks)
-
-    message = harness.refusal(RuntimeError, train)
+    train = harness.of_kind(kind, model, tmp_path).train
+    message = harness.refusal(RuntimeError, train, input_fn, [Removes()])
     assert message.startswith(f"train: the lock '{path}' of this training was removed or replaced")
-    if kind == "TPUEstimator":
+    if not replaced:
         same_message(message)
     assert tf.train.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-0"
     assert path.exists() is replaced
@@ -247,3 +227,72 @@ def test_text_of_a_lock_file_is_escaped_and_shortened(tmp_path):
         message = harness.refusal(RuntimeError, call, "train", make(tmp_path))
     who = r"\x1b[2J\nevil" + "x" * 191 + "..."
     assert message.startswith(f"train: model_dir '{tmp_path}' is held by {who}, which trains")
+
+
+# Training removes files left by killed saves when it begins, but no file still being written.
+
+
+def leave(model_dir, *names):
+    for name in names:
+        (model_dir / name).mkdir(parents=True)
+        (model_dir / name / "part-00000-of-00001.data-00000-of-00001.tempstate1").write_text("x")
+    return [model_dir / name for name in names]
+
+
+def test_unfinished_saves_are_removed_when_training_begins(tmp_path):
+    gone = leave(tmp_path, "model.ckpt-7_temp", "model.ckpt-12_temp_5f3a")
+    kept = leave(tmp_path, "model.ckpt-7_temporary", "my_model.ckpt-1_temp", "eval")
+    estimator = make(tmp_path)
+    call("evaluate", estimator)
+    call("predict", estimator)
+    assert all(one.exists() for one in gone)
+    call("train", estimator)
+    assert not any(one.exists() for one in gone)
+    assert all(one.exists() for one in kept)
+    assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-1"
+
+
+@pytest.mark.parametrize("hours, stays", [(0.9, True), (1.1, False)])
+def test_without_a_lock_only_old_saves_are_removed(hours, stays, tmp_path):
+    (folder,) = leave(tmp_path, "model.ckpt-7_temp")
+    then = time.time() - hours * 3600
+    for file in (*folder.iterdir(), folder):
+        os.utime(file, (then, then))
+    model_directory.remove_unfinished_saves(str(tmp_path), alone=False)
+    assert folder.exists() == stays
+
+
+@pytest.mark.slow
+def test_training_removes_the_files_of_a_killed_save(tmp_path):
+    program = """
+        import sys
+        import words_program
+        estimator = words_program.make(sys.argv[1], rows=2_000_000)
+        estimator.train(lambda params: words_program.input_fn(params).repeat())
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
+        env=processes.environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def stopped_within_a_save():
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.002)
+        process.send_signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        return list(tmp_path.glob("model.ckpt-*_temp/*"))
+
+    processes.until(lambda: list(tmp_path.glob("model.ckpt-*")))
+    processes.until(stopped_within_a_save)
+    begun = list(tmp_path.glob("model.ckpt-*_temp/*"))
+    # While the process lives, another training leaves its files alone.
+    with pytest.raises(RuntimeError, match=f"is held by process {process.pid} on "):
+        call("train", make(tmp_path, rows=2_000_000))
+    assert all(one.exists() for one in begun)
+    process.kill()
+    process.wait()
+    assert list(tmp_path.glob("model.ckpt-*_temp"))
+    call("train", make(tmp_path, rows=2_000_000))
+    assert not list(tmp_path.glob("model.ckpt-*_temp"))

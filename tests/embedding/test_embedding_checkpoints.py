@@ -22,6 +22,8 @@ theirs = tf.tpu.experimental.embedding
 MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 spec_of = functools.partial(harness.tables_spec, optimizer=ee.AdagradParameters(0.1))
 WORDS_OF_MOD = spec_of({"words": ee.TableConfig(13, 2)})
+ROWS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+"""The rows of the table 'words' of that checkpoint."""
 VOCABULARY, DIMENSION = 7, 3
 MOVED = [
     one
@@ -130,7 +132,7 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     """A 'mod' checkpoint of four TPU hosts moves to TensorFlow 2 on three hosts, and back."""
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 24)  # Three rows.
     moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, str(tmp_path / "tf2"))
-    words = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+    words = ROWS.copy()
     layer = as_on_hosts(moved.translation.features, 3)
     step = tf.Variable(0, dtype=tf.int64)
     saver = tf.train.Checkpoint(embedding=layer, step=step)
@@ -153,7 +155,7 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
         }
         np.testing.assert_array_equal(checkpoint.table(new, "words"), words)
         accumulators = checkpoint.table(new, "words", "Adagrad")
-        np.testing.assert_array_equal(accumulators, np.arange(13)[:, None] * 10 + [0.5, 1.5])
+        np.testing.assert_array_equal(accumulators, ROWS + 0.5)
         with checkpoint_reader.CheckpointReader(new) as opened:
             assert opened.whole("global_step") == 7
     without = embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/a.ckpt", slots=False)
@@ -161,29 +163,15 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     assert list(checkpoint.tables(without.checkpoint)) == ["words"]
 
 
-def paths_of(checkpoint):
-    """Returns {path of attributes: the value's names}, and the dtypes and shapes of all keys."""
-    from tensorflow.core.protobuf import trackable_object_graph_pb2
-
+def keys_of(checkpoint):
+    """Returns the keys of a checkpoint, each with its shape and dtype."""
     reader = tf.train.load_checkpoint(checkpoint)
-    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
-        reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH")
-    )
-    found, waiting = {}, [((), graph.nodes[0])]
-    while waiting:
-        path, node = waiting.pop()
-        empty = not node.children and not node.attributes
-        assert empty is not node.has_checkpoint_values.value
-        for child in node.children:
-            waiting.append(((*path, child.local_name), graph.nodes[child.node_id]))
-        for attribute in node.attributes:
-            found[path] = attribute.name, attribute.full_name, attribute.checkpoint_key
-    dtypes = reader.get_variable_to_dtype_map()
-    return found, dtypes, reader.get_variable_to_shape_map()
+    dtypes, shapes = reader.get_variable_to_dtype_map(), reader.get_variable_to_shape_map()
+    return {key: (shapes[key], dtypes[key]) for key in shapes}
 
 
 @pytest.mark.parametrize("made", [theirs.TPUEmbedding, theirs.TPUEmbeddingForServing])
-def test_moved_checkpoints_have_tensorflows_object_graph(made, tmp_path):
+def test_moved_checkpoints_have_tensorflows_keys(made, tmp_path):
     tables = {
         "a.b/c": ee.TableConfig(4, 2, optimization_parameters=ee.AdamParameters(0.1)),
         "t": ee.TableConfig(3, 1, optimization_parameters=embedding.FTRL(0.1)),
@@ -199,7 +187,8 @@ def test_moved_checkpoints_have_tensorflows_object_graph(made, tmp_path):
     layer.build()
     step = tf.Variable(5, dtype=tf.int64, name="step")
     saver = tf.train.Checkpoint(embedding=layer, step=step)
-    assert paths_of(moved.checkpoint) == paths_of(saver.save(f"{tmp_path}/own/ckpt"))
+    saver.restore(moved.checkpoint).assert_consumed()
+    assert keys_of(moved.checkpoint) == keys_of(saver.save(f"{tmp_path}/own/ckpt"))
 
 
 def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
@@ -267,17 +256,15 @@ def test_a_refused_move_writes_no_files(table, arguments, says, tmp_path):
 
 def test_tables_that_would_share_a_variable_are_refused(tmp_path):
     tables = {name: ee.TableConfig(4, 2) for name in ("a/b", "A_b")}
-    saved = {
-        name + slot: np.ones([4, 2], np.float32) for name in tables for slot in ("", "/Adagrad")
-    }
-    path = write(tmp_path / "a.ckpt", saved)
+    names = ("a/b", "a/b/Adagrad", "A_b", "A_b/Adagrad")
+    path = write(tmp_path / "a.ckpt", dict.fromkeys(names, np.ones([4, 2], np.float32)))
     given = spec_of(tables), path, f"{tmp_path}/tf2"
     to_tensorflow, variables = embedding.checkpoint_to_tensorflow, {"A_b": "a/b"}
     message = harness.refusal(ValueError, to_tensorflow, *given, variables=variables)
     assert message.startswith(f"Tables 'A_b' and 'a/b' would both be 'a/b' of {path!r}")
     moved = to_tensorflow(*given)
     assert moved.variables["a/b/Adagrad"] == "embedding/a/b/accumulators"
-    assert set(moved.variables) == set(saved)
+    assert set(moved.variables) == set(names)
 
 
 def test_checkpoint_from_tensorflow_refuses_other_checkpoints(tmp_path):
@@ -315,9 +302,7 @@ def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
     from tensorflow.python.tpu import tpu_embedding_v3
     from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapters
 
-    moved = embedding.checkpoint_to_tensorflow(
-        WORDS_OF_MOD, MOD, str(tmp_path / "tf2"), batch_size=8
-    )
+    moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, f"{tmp_path}/tf2", batch_size=8)
     config = theirs.SparseCoreEmbeddingConfig(
         disable_table_stacking=True,
         max_ids_per_chip_per_sample=64,
@@ -334,23 +319,19 @@ def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
     callback = adapter._checkpoint_to_reshard_callback["words"]
     layout = stacked.table_to_layout["words"]
     rows, columns = layout.unsharded_padded_shape
-    for place, wanted in (("words", 0), ("words.Saccumulators", 0.5)):
-        place = f"embedding/{place}/.ATTRIBUTES/VARIABLE_VALUE"
-        whole = f"{rows} {columns} 0,{rows}:0,{columns}"
-        keys, slices = callback.update_restore_inputs(place, whole)
-        assert keys == [place]
+    whole = f"{rows} {columns} 0,{rows}:0,{columns}"
+    for place, more in (("words", 0), ("words.Saccumulators", 0.5)):
+        key = f"embedding/{place}/.ATTRIBUTES/VARIABLE_VALUE"
+        keys, slices = callback.update_restore_inputs(key, whole)
+        assert keys == [key]
         read = tf.raw_ops.RestoreV2(
-            prefix=moved.checkpoint,
-            tensor_names=keys,
-            shape_and_slices=slices,
-            dtypes=[tf.float32],
+            prefix=moved.checkpoint, tensor_names=keys, shape_and_slices=slices, dtypes=[tf.float32]
         )
         shuffled = callback.reshard(read, whole).numpy()
         assert shuffled.shape == (rows, columns)
-        for row in range(13):
-            # Row i lies on SparseCore i mod 4.
-            got = shuffled[row % 4 * (rows // 4) + row // 4, :2]
-            np.testing.assert_array_equal(got, [10 * row + wanted, 10 * row + 1 + wanted])
+        # Row i lies on SparseCore i mod 4.
+        got = [shuffled[row % 4 * (rows // 4) + row // 4, :2] for row in range(13)]
+        np.testing.assert_array_equal(got, ROWS + more)
 
 
 @pytest.mark.slow

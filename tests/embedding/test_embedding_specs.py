@@ -156,7 +156,6 @@ def test_columns_that_look_values_up_are_listed(tmp_path):
     file.write_text("a\nb\nc\n")
     abc = list("abc")
     columns = [
-        fc.categorical_column_with_vocabulary_list("list", abc),
         fc.categorical_column_with_vocabulary_list("numbers", [10, 20], dtype=tf.int64),
         fc.categorical_column_with_vocabulary_file("file", str(file), 3),
         fc.categorical_column_with_hash_bucket("hash", 11),

@@ -2,6 +2,7 @@
 
 import functools
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +12,12 @@ from estimator_emb.engine import rates
 from estimator_emb.engine.tables import functions
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table
+
+
+def multiplier_of(function):
+    """Returns the multiplier of gradients at step 7."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        return session.run(functions.multiplier(function, tf.constant(7, tf.int64)))
 
 
 def rate_of(function, *, of_optimizer=False):
@@ -67,7 +74,14 @@ NEGATIVE = ": its value must not be negative; got -0.1."
 MUST = " must return a number or a scalar tensor; got "
 
 
-@pytest.mark.parametrize("owner", ["table", "optimizer", "multiplier"])
+OWNERS = {
+    "Table 't': learning_rate_fn": rate_of,
+    "Table 't': the learning_rate of its SGD,": functools.partial(rate_of, of_optimizer=True),
+    "EmbeddingConfigSpec: experimental_gradient_multiplier_fn": multiplier_of,
+}
+
+
+@pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(
     ("function", "error", "message"),
     [
@@ -84,25 +98,11 @@ MUST = " must return a number or a scalar tensor; got "
     ],
 )
 def test_a_wrong_function_is_named_with_its_table(owner, function, error, message):
-    def call():
-        if owner != "multiplier":
-            return rate_of(function, of_optimizer=owner == "optimizer")
-        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-            return session.run(functions.multiplier(function, tf.constant(7, tf.int64)))
-
-    if owner == "multiplier" and message == NEGATIVE:
-        assert call() == np.float32(-0.1)  # A multiplier may reverse gradients.
+    if OWNERS[owner] is multiplier_of and message == NEGATIVE:
+        assert multiplier_of(function) == np.float32(-0.1)  # A multiplier may reverse gradients.
         return
-    with pytest.raises(error) as caught:
-        call()
     name = "Schedule"
     if not isinstance(function, Schedule):
         inner = getattr(function, "func", function)
         name = f"{inner.__name__} (test_functions.py, line {inner.__code__.co_firstlineno})"
-    subject = {
-        "table": "Table 't': learning_rate_fn",
-        "optimizer": "Table 't': the learning_rate of its SGD,",
-        "multiplier": "EmbeddingConfigSpec: experimental_gradient_multiplier_fn",
-    }[owner]
-    assert type(caught.value) is error
-    assert str(caught.value) == f"{subject} {name}{message}"
+    assert harness.refusal(error, OWNERS[owner], function) == f"{owner} {name}{message}"

@@ -1,14 +1,18 @@
-"""Each kind of bad input is an error that names feature, table and value."""
+"""Each kind of bad input is an error that names feature, table and value, or is dropped."""
 
 import dataclasses
+import logging
 
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.engine import bad_input, inputs
+import estimator_emb as ee
+from estimator_emb.engine import bad_input, inputs, lookup
 from estimator_emb.engine.bad_input import readable
+from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table
 
@@ -37,100 +41,83 @@ def check(table, features):
 X = Feature("x")
 WEIGHTED = Feature("x", weight_key="w")
 PAIR = tf.SparseTensor(*harness.sparse([[1], [2, 3]]))
-OUTSIDE = f"Feature x of table users: id {{}} is outside [0, 10).{DROP}"
+OUTSIDE = f": id {{}} is outside [0, 10).{DROP}"
 
 
 def weights(*rows):
     return tf.SparseTensor(*harness.sparse(rows, np.float32))
 
 
-@pytest.mark.parametrize(
-    "ids, bad",
-    [
-        (tf.constant([1, 10]), 10),
-        (tf.constant([1, -1]), -1),
-        (tf.constant([[1, 2], [-2, -1]]), -2),
-        (tf.constant([2**31 + 5, 1], tf.int64), 2**31 + 5),
-        (tf.SparseTensor([[0, 0], [0, 1]], tf.constant([9, 12]), [2, 2]), 12),
-        (tf.ragged.constant([[1], [4, 11]]), 11),
-    ],
-)
-def test_an_id_outside_stops_the_step(ids, bad):
-    check_fails(OUTSIDE.format(bad), check, table_of(X), {"x": ids})
-
-
 STRINGS = tf.SparseTensor(PAIR.indices, ["1", "-1", "3"], PAIR.dense_shape)
 NUMBERS = Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))
+SEQUENCE = Feature("x", max_sequence_length=3)
+OTHERS = {"x": PAIR, "w": weights([1.0, 2.0], [3.0])}
 
 
 @pytest.mark.parametrize(
-    "feature, ids, given, message",
+    "features, given, message",
     [
-        *(
-            (WEIGHTED, PAIR, weights([1.0], [0.5, bad]), f": weight {bad} is not finite.")
-            for bad in (np.nan, np.inf)
-        ),
-        (WEIGHTED, PAIR, weights([1.0], [0.5]), " has 3 ids but 2 weights."),
+        ([X], {"x": tf.constant([2**31 + 5, 1], tf.int64)}, OUTSIDE.format(2**31 + 5)),
+        ([X], {"x": tf.constant([[1, 2], [-2, -1]])}, OUTSIDE.format(-2)),
+        ([X], {"x": tf.ragged.constant([[1], [4, 11]])}, OUTSIDE.format(11)),
         (
-            WEIGHTED,
-            PAIR,
-            weights([1.0, 2.0], [3.0]),
-            ": its weights have other indices than its ids.",
+            [WEIGHTED],
+            {"x": PAIR, "w": weights([1.0], [0.5, np.nan])},
+            ": weight nan is not finite.",
         ),
+        ([WEIGHTED], {"x": PAIR, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),
         # Also if unknown strings are dropped before weights are checked.
-        (NUMBERS, STRINGS, weights([1.0], [0.5]), " has 3 ids but 2 weights."),
+        ([NUMBERS], {"x": STRINGS, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),
+        ([WEIGHTED], OTHERS, ": its weights have other indices than its ids."),
+        ([X], {"x": tf.zeros([0], tf.int64)}, ": the batch has no samples."),
+        (
+            [SEQUENCE],  # This index would belong to another sample.
+            {"x": tf.SparseTensor([[0, 0], [0, 2], [1, 1]], [1, 2, 3], [2, 2])},
+            ": sparse index [0 2] is outside the dense shape [2 2].",
+        ),
+        (
+            [SEQUENCE],
+            {"x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], [1, 2, 3, 4], [2, 3])},
+            ": two ids stand at position 2 of the sequence of sample 1.",
+        ),
+        # The first of several problems is reported.
+        (
+            [X, Feature("y")],
+            {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])},
+            OUTSIDE.format(20),
+        ),
     ],
 )
-def test_bad_weights_stop_the_step(feature, ids, given, message):
-    said = f"Feature x of table users{message}"
-    check_fails(said, check, table_of(feature), {"x": ids, "w": given})
+def test_bad_values_stop_the_step(features, given, message):
+    check_fails(f"Feature x of table users{message}", check, table_of(*features), given)
 
 
-def test_a_wrong_number_of_samples_stops_the_step():
-    none = "Feature x of table users: the batch has no samples."
-    check_fails(none, check, table_of(X), {"x": tf.zeros([0], tf.int64)})
-    both = table_of(X, Feature("y"))
-    other = "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
-    other += "need the same number."
-    check_fails(other, check, both, {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])})
-    # The first of several problems is reported.
-    bad = {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])}
-    check_fails(OUTSIDE.format(20), check, both, bad)
+def test_features_of_other_batch_sizes_stop_the_step():
+    other = (
+        "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
+        "need the same number."
+    )
+    both = {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])}
+    check_fails(other, check, table_of(X, Feature("y")), both)
 
 
 @pytest.mark.parametrize(
     "weights, message",
     [
-        (np.ones([2, 3]), "Feature x of table users has 4 ids but 6 weights."),
-        (np.ones([2, 1]), "Feature x of table users has 4 ids but 2 weights."),
-        (
-            np.ones([4, 1]),
-            "Feature x of table users: its weights have other indices than its ids.",
-        ),
+        (np.ones([2, 1]), " has 4 ids but 2 weights."),
+        (np.ones([4, 1]), ": its weights have other indices than its ids."),
     ],
 )
 def test_dense_weights_are_checked_at_run_time(weights, message):
-    table = table_of(WEIGHTED)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         features = {
             "x": tf.compat.v1.placeholder(tf.int64, [None, None]),
             "w": tf.compat.v1.placeholder(tf.float32, [None, None]),
         }
-        (read,) = check(table, features)
+        (read,) = check(table_of(WEIGHTED), features)
         fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
-        check_fails(message, session.run, [read.ids, read.weights], fed)
-
-
-@pytest.mark.parametrize("limit", [0, 2])
-@pytest.mark.parametrize("index", [[3, 0], [-1, 0], [0, 2], [0, -1]])
-def test_sparse_index_outside_the_dense_shape_is_refused(index, limit):
-    """In a sequence, some of these indices would belong to another sample."""
-    features = {"x": tf.SparseTensor([[0, 0], index, [2, 1]], tf.constant([1, 2, 3]), [3, 2])}
-    message = (
-        f"Feature x of table users: sparse index [{index[0]} {index[1]}] is outside the dense "
-        "shape [3 2]."
-    )
-    check_fails(message, check, table_of(Feature("x", max_sequence_length=limit)), features)
+        said = f"Feature x of table users{message}"
+        check_fails(said, session.run, [read.ids, read.weights], fed)
 
 
 @pytest.mark.parametrize("known_by", ["batch", "lengths"])
@@ -144,13 +131,9 @@ def test_a_sequence_of_another_batch_size_is_refused(known_by):
     assert said.startswith("Feature x of table users has 2 samples, but the batch size is 4.")
 
 
-def test_two_ids_at_one_position_of_a_sequence_are_refused():
-    features = {
-        "x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
-    }
-    twice = "Feature x of table users: two ids stand at position 2 of the sequence of sample 1."
-    check_fails(twice, check, table_of(Feature("x", max_sequence_length=3)), features)
-    (read,) = check(table_of(Feature("x", max_sequence_length=2)), features)  # Cut off.
+def test_two_ids_at_one_position_may_be_cut_off():
+    ids = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
+    (read,) = check(table_of(Feature("x", max_sequence_length=2)), {"x": ids})
     assert read.segments.numpy().tolist() == [0, 3]
 
 
@@ -171,8 +154,8 @@ def test_rank_of_sparse_ids_is_checked_at_run_time(shape, limit):
 
 
 ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
+BOTH = Feature("x", max_sequence_length=2, weight_key="w")
 DENSE, MATRIX = {"x": tf.constant([1])}, {"x": tf.constant([[1]])}
-SEQUENCE = Feature("x", max_sequence_length=2, weight_key="w")
 
 
 def column(of_ids):
@@ -197,7 +180,7 @@ def column(of_ids):
         (WEIGHTED, {**DENSE, "w": tf.cast(ONE, tf.float32)}, "got a SparseTensor."),
         (WEIGHTED, {**DENSE, "w": tf.constant([[1.0, 2.0]])}, "of the ids, (1,); got (1, 2)."),
         (WEIGHTED, {**DENSE, "w": tf.constant(["1"])}, "weights w must be numbers; got string."),
-        (SEQUENCE, {**DENSE, "w": tf.constant([1.0])}, "takes no weights; got weight key w."),
+        (BOTH, {**DENSE, "w": tf.constant([1.0])}, "takes no weights; got weight key w."),
     ],
 )
 def test_wrong_types_and_shapes_are_refused(feature, features, phrase):
@@ -224,3 +207,107 @@ def test_the_first_bad_id_of_several_tables_is_named():
     batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
     said = f"Feature z of table s: id -5 is outside [0, 3).{DROP}"
     check_fails(said, lambda: bad_input.checked([x.ids, y.ids, batch.ids]))
+
+
+# Bad ids are dropped and counted if the program asks for it.
+
+
+ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+
+
+SPARSE = {
+    "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
+    "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
+}
+
+
+@pytest.mark.parametrize(
+    "combiner, how, features, want",
+    [
+        (None, {}, {"x": [4, 5, -1]}, [ROWS[4], [0, 0], [0, 0]]),
+        ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], [0, 0], [0, 0]]),
+        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, [0, 0], ROWS[3]]),
+        (
+            "sum",
+            {"max_sequence_length": 2},
+            SPARSE,
+            [[ROWS[1], [0, 0]], [[0, 0]] * 2, [ROWS[3], [0, 0]]],
+        ),
+    ],
+)
+def test_a_dropped_id_gives_zeros(combiner, how, features, want):
+    feature = Feature("x", **how)
+    table = Table("t", TableConfig(5, 2, combiner=combiner), (feature,))
+    given = {
+        key: tf.convert_to_tensor(one) if isinstance(one, list) else one
+        for key, one in features.items()
+    }
+    source = inputs.source_of(table, feature, given, DroppedIds(count=False).drop)
+    rows, (occurrences,) = lookup.distinct(bad_input.checked([source.ids])[0], combiner)
+    assert not set(rows.numpy()) - set(range(5))
+    got = lookup.combine(tf.gather(ROWS, rows), occurrences)
+    np.testing.assert_allclose(got, want)
+
+
+def make(model_dir, bad_ids):
+    table = ee.TableConfig(5, 2, harness.initializer(ROWS), "sum")
+    sgd = ee.StochasticGradientDescentParameters(0.5)
+    spec = harness.tables_spec(dict.fromkeys("xy", table), sgd)
+    model_fn = harness.gradient_model_fn(["x", "y"])
+    run, tpu = {"save_summary_steps": 1}, {"bad_ids": bad_ids}
+    return harness.estimator(model_fn, spec, model_dir, 2, run=run, tpu=tpu)
+
+
+def batch(x, y):
+    gradient = np.array([[1, 2], [4, 8]], np.float32)
+    return {"x": np.array(x), "y": np.array(y)}, {"x": gradient, "y": gradient}
+
+
+BATCHES = harness.input_fn_of([batch([1, 5], [0, 1]), batch([-7, 99], [3, 5])])
+
+
+def test_all_calls_drop_and_count_bad_ids(tmp_path, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    estimator = make(tmp_path, "drop")
+    estimator.train(BATCHES, steps=2)
+    want = {"x": ROWS.copy(), "y": ROWS.copy()}
+    want["x"][1] -= [0.5, 1]
+    want["y"][[0, 1, 3]] -= [[0.5, 1], [2, 4], [0.5, 1]]
+    got = harness.saved(tmp_path, 2)
+    harness.same(got, {"global_step": 2, **want}, 1e-7, 0.0)
+    of_steps = harness.summaries(tmp_path)
+    counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
+    assert counted == [[1, 0], [3, 1]]
+    message = "Ids outside their vocabulary were left out: 3 of table x, 1 of table y."
+    assert [line for line in harness.said(caplog) if "left out" in line] == [message]
+
+    caplog.clear()
+    x = np.array([want["x"][1], [0, 0], [0, 0], [0, 0]])
+    y = np.array([*want["y"][[0, 1, 3]], [0, 0]])
+    metrics = estimator.evaluate(BATCHES, steps=2)
+    gradient = np.array([[1, 2], [4, 8]] * 2)
+    np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * gradient) / 2)
+    predictions = list(estimator.predict(BATCHES))
+    np.testing.assert_allclose([one["x"] for one in predictions], x)
+    np.testing.assert_allclose([one["y"] for one in predictions], y)
+    assert [line for line in harness.said(caplog) if "left out" in line] == [message] * 2
+
+
+def test_an_exported_model_drops_bad_ids(tmp_path):
+    estimator = make(tmp_path / "model", "drop")
+    estimator.train(BATCHES, steps=1)
+
+    receive = harness.receiver_of(x=(tf.int64, [None]), y=(tf.int64, [None]))
+    serve = harness.exported(estimator, tmp_path / "export", receive)
+    served = serve(x=tf.constant([2, 5], tf.int64), y=tf.constant([-1, 3], tf.int64))
+    np.testing.assert_allclose(served["x"], [ROWS[2], [0, 0]])
+    np.testing.assert_allclose(served["y"], [[0, 0], ROWS[3]])
+
+
+def test_the_environment_turns_dropping_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
+    make(tmp_path, None).train(BATCHES, steps=1)
+    asked = [options.asked_bad_ids(make(tmp_path, given).config) for given in (None, "error")]
+    assert asked == ["drop", "error"]
+    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "")
+    assert options.asked_bad_ids(make(tmp_path, None).config) == "error"

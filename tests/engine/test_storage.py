@@ -1,15 +1,45 @@
-"""Tables in shards: initial values, spread over servers, names and devices."""
+"""Tables in shards: initial values, spread over servers, names and devices. Their memory."""
 
 import collections
+import itertools
+import logging
 
+import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
 
 import estimator_emb as ee
-from estimator_emb.engine.tables import creation, storage
-from estimator_emb.engine.tables.partition import Partition
+from estimator_emb.engine.tables import creation, sizes, storage
+from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt
 from estimator_emb.spec.resolved import Table
+
+
+@given(st.integers(1, 60), st.integers(1, 70), st.sampled_from(["div", "mod"]))
+def test_shards_follow_div_and_mod(rows, shards, strategy):
+    partition, every = Partition(rows, shards, strategy), np.arange(rows)
+    of_shards = np.array_split(every, shards)
+    if strategy == "mod":
+        of_shards = [every[shard::shards] for shard in range(shards)]
+    assert [len(ids) for ids in of_shards] == partition.sizes
+    for ids, start in zip(of_shards, partition.starts, strict=True):
+        np.testing.assert_array_equal(partition.places(ids), start + np.arange(len(ids)))
+
+
+@given(st.integers(1, 10**9), st.integers(1, 70), st.integers(1, 4))
+def test_servers_get_equal_shares_of_rows(rows, servers, rounds):
+    sizes = dealt(rows, servers, rounds)
+    even = Partition(rows, min(servers, rows)).sizes
+    assert min(sizes) > 0
+    assert [sum(sizes[server::servers]) for server in range(len(even))] == even
+    if rounds == 1 or rows < FEW_ROWS:
+        assert sizes == even
+    elif rows >= 1000 * servers and 1 < servers <= 16:
+        before_last = sizes[:-servers]
+        assert len(sizes) == rounds * servers
+        assert all(2 * size >= before for before, size in itertools.pairwise(before_last))
 
 
 def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
@@ -123,27 +153,6 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
         assert max(found.values()) <= 1.2 * sum(found.values()) / servers, (exponent, found)
 
 
-@pytest.mark.parametrize(
-    "as_part, shards, names",
-    [
-        (False, 1, ["t", "t/Adagrad"]),
-        (True, 1, ["t/part_0", "t/Adagrad/part_0"]),
-        (False, 2, ["t/part_0", "t/Adagrad/part_0", "t/part_1", "t/Adagrad/part_1"]),
-        (True, 2, ["t/part_0", "t/Adagrad/part_0", "t/part_1", "t/Adagrad/part_1"]),
-    ],
-)
-def test_variable_names_ignore_the_scopes_partitioner(as_part, shards, names):
-    with tf.Graph().as_default():
-        scope = tf.compat.v1.get_variable_scope()
-        scope.set_partitioner(tf.compat.v1.fixed_size_partitioner(3))
-        table = table_of(5, optimizer=ee.AdagradParameters(0.1))
-        made = storage.create(table, "t", as_part, shards)
-        variables = [one for shard in made for one in (shard.weights, *shard.slots)]
-        assert tf.compat.v1.global_variables() == variables
-        assert tf.compat.v1.trainable_variables() == [one.weights for one in made]
-    assert [one.op.name for one in variables] == names
-
-
 def test_shards_lie_on_the_parameter_servers_with_their_slots():
     setter = tf.compat.v1.train.replica_device_setter(
         ps_tasks=2, worker_device="/job:worker/task:1"
@@ -158,3 +167,70 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
     assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
     assert gathers == servers
     assert read.device == "/job:worker/task:1"
+
+
+# Tables that the machine cannot hold are refused before anything is allocated.
+
+
+def estimator(model_dir, device):
+    tables = {"large": ee.TableConfig(250_000, 10), "small": ee.TableConfig(10, 10)}
+    spec = harness.tables_spec(tables, ee.AdamParameters(0.1))
+    model_fn = harness.gradient_model_fn(["large"])
+    return harness.estimator(model_fn, spec, model_dir, 8, device, run={})
+
+
+IDS = np.zeros([8, 1], np.int64)
+GRADIENTS = {"large": np.zeros([8, 10], np.float32)}
+both = harness.input_fn_of([({"large": IDS, "small": IDS}, GRADIENTS)])
+NEEDS = "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory."
+SERVERS = "divide them over parameter servers on several machines"
+
+
+@pytest.mark.parametrize(
+    ("device", "divide"), [(None, SERVERS), ("host", f"{SERVERS}, with use_tpu=False")]
+)
+def test_tables_larger_than_memory_are_refused(
+    device, divide, tmp_path, monkeypatch, caplog, same_message
+):
+    caplog.set_level(logging.INFO, logger="estimator_emb")
+    monkeypatch.setattr(sizes, "machine_memory", lambda: 25_000_000)
+    train = estimator(tmp_path, device).train
+    message = harness.refusal(MemoryError, train, both, max_steps=2)
+    assert message.startswith(NEEDS) and divide in message
+    same_message(message)
+    assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
+    assert not list(tmp_path.glob("*.ckpt*"))
+
+
+def test_a_prediction_needs_no_memory_for_slots(tmp_path, monkeypatch):
+    monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)
+    predictions = estimator(tmp_path, None).predict(both)
+    message = harness.refusal(MemoryError, next, predictions)
+    assert message.startswith("The embedding tables need 10.0 MB, and this machine has 9.0 MB of ")
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, 8 << 30),
+        ({"/proc/meminfo": "MemTotal: 1 kB\nSwapTotal:    1024 kB\n"}, (8 << 30) + (1 << 20)),
+        ({"/sys/fs/cgroup/memory.max": "max\n"}, 8 << 30),
+        ({"/sys/fs/cgroup/memory.max": "1000000\n"}, 1_000_000),
+        ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8 << 30),
+    ],
+)
+def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypatch):
+    pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2 << 20}
+    monkeypatch.setattr(sizes.os, "sysconf", pages.__getitem__)
+
+    def read_text(path):
+        if str(path) not in files:
+            raise FileNotFoundError(path)
+        return files[str(path)]
+
+    monkeypatch.setattr(sizes.pathlib.Path, "read_text", read_text)
+    assert sizes.machine_memory() == expected
+
+
+def test_machine_memory_of_this_machine_is_plausible():
+    assert sizes.machine_memory() > 1 << 28

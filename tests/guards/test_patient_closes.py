@@ -1,8 +1,6 @@
 """A call ends when its dataset's op has ended, as on stock. After a second it says so."""
 
 import gc
-import gzip
-import logging
 import signal
 import subprocess
 import sys
@@ -35,6 +33,10 @@ def model_fn(features, labels, mode, spec):
     return spec(mode, loss=loss, train_op=train_op)
 
 
+def one_batch(params=None):
+    return tf.data.Dataset.from_tensors(np.ones(1, np.int64))
+
+
 def make(kind, model_dir):
     return harness.of_kind(kind, model_fn, model_dir, batch_size=1)
 
@@ -42,19 +44,14 @@ def make(kind, model_dir):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path):
-    reached, said, ended = threading.Event(), threading.Event(), threading.Event()
+def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog):
+    reached, ended = threading.Event(), threading.Event()
     before = signal.getsignal(signal.SIGINT)
-
-    class Log(logging.Handler):
-        def emit(self, record):
-            if record.getMessage().startswith(call) and SAID in record.getMessage():
-                said.set()
 
     def sample(i):
         if i == AHEAD:
             reached.set()
-            assert said.wait(processes.HANGS)
+            processes.until(lambda: f"{call}: {SAID}" in caplog.text)
             time.sleep(0.2)
             ended.set()
         return np.int64(i)
@@ -66,79 +63,48 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path):
         )
         return samples.batch(1, drop_remainder=True).prefetch(AHEAD + 1)
 
-    estimator = make(kind, tmp_path)
-    if call != "train":
-        estimator.train(
-            lambda params=None: tf.data.Dataset.from_tensors(np.ones(1, np.int64)), steps=1
-        )
-
     class Hook(v1.train.SessionRunHook):
         def end(self, session):
             assert reached.wait(processes.HANGS)
 
-    log, logger = Log(), logging.getLogger("estimator_emb")
-    logger.addHandler(log)
-    try:
-        if call == "predict":
-            values = estimator.predict(input_fn)
-            next(values)
-            assert reached.wait(processes.HANGS)
-            values.close()
-        else:
-            getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
-    finally:
-        logger.removeHandler(log)
+    estimator = make(kind, tmp_path)
+    if call != "train":
+        estimator.train(one_batch, steps=1)
+    if call == "predict":
+        values = estimator.predict(input_fn)
+        next(values)
+        assert reached.wait(processes.HANGS)
+        values.close()
+    else:
+        getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
     assert ended.is_set()
     assert signal.getsignal(signal.SIGINT) is before
 
 
-PROGRAM = f"""
-import atexit, gzip, sys, time
-
-if sys.argv[1] == "ours":
-    import estimator_emb
-    estimator_emb.install()
+PROGRAM = """
+import sys, time
+import numpy as np
 import tensorflow as tf
+import id_program
 
-text = gzip.open("text.gz", "wt")
-text.write("written")
-atexit.register(lambda: print("atexit", flush=True))
+def wait(i):
+    time.sleep(10_000 * i)
+    return np.zeros([4, 1], np.int64)
 
-def model_fn(features, labels, mode):
-    loss = tf.compat.v1.get_variable("w", []) * tf.reduce_sum(tf.cast(features, tf.float32))
-    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-    train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+def batch(i):
+    return {"id": tf.ensure_shape(tf.numpy_function(wait, [i], tf.int64), [4, 1])}
 
-def sleep(i):
-    if i:
-        time.sleep(2 if sys.argv[2] == "ends" else {2 * processes.HANGS})
-    return i
+def input_fn(params):
+    return tf.data.Dataset.range(2).map(batch).prefetch(2)
 
-def input_fn():
-    samples = tf.data.Dataset.range(3)
-    return samples.map(lambda i: tf.numpy_function(sleep, [i], tf.int64)).prefetch(2)
-
-tf.estimator.Estimator(model_fn, "model").train(input_fn, steps=1)
-print("trained", flush=True)
-sys.exit(7)
+id_program.make(sys.argv[1], use_tpu=False).train(input_fn, steps=1)
 """
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("side", ["ours", "stock"])
-def test_a_process_that_waited_writes_what_it_left_open(side, tmp_path):
-    done = processes.run_side(side, "-c", PROGRAM, side, "ends", cwd=tmp_path, status=7)
-    assert done.stdout.splitlines() == ["trained", "atexit"]
-    assert (SAID in done.stderr) == (side == "ours")
-    assert gzip.open(tmp_path / "text.gz", "rt").read() == "written"
 
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_call_that_waits_for_its_dataset(tmp_path):
     process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "ours", "hangs"],
-        cwd=tmp_path,
+        [sys.executable, "-c", PROGRAM, tmp_path],
         env=processes.environment(),
         stderr=subprocess.PIPE,
         text=True,
@@ -156,9 +122,7 @@ def test_ctrl_c_ends_a_call_that_waits_for_its_dataset(tmp_path):
 def test_no_thread_starts_during_python_shutdown(tmp_path, monkeypatch):
     """A thread started then never runs, and waiting for it would hang."""
     started = []
-    values = make("plain", tmp_path).predict(
-        lambda: tf.data.Dataset.from_tensors(np.ones(1, np.int64)).repeat()
-    )
+    values = make("plain", tmp_path).predict(lambda: one_batch().repeat())
     next(values)
     monkeypatch.setattr(sys, "is_finalizing", lambda: True)
     monkeypatch.setattr(threading.Timer, "start", lambda timer: started.append(timer))
@@ -177,9 +141,7 @@ def test_a_session_is_freed_with_its_call(tmp_path):
     estimator = make("plain", tmp_path)
     gc.disable()
     try:
-        estimator.train(
-            lambda: tf.data.Dataset.from_tensors(np.ones(1, np.int64)), steps=1, hooks=[Hook()]
-        )
+        estimator.train(one_batch, steps=1, hooks=[Hook()])
         (session,) = sessions
         assert session() is None
     finally:

@@ -36,7 +36,7 @@ def from_file(module, words, folder, oov=1):
     )
 
 
-def tables(column, model_dir, warm=None):
+def tables(column, model_dir):
     columns = [fc.embedding_column(column, 2)]
 
     def model_fn(features, labels, mode, params):
@@ -47,22 +47,11 @@ def tables(column, model_dir, warm=None):
         return harness.minimized(mode, tf.reduce_mean(tf.square(output - labels)), 0.1)
 
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-    return harness.estimator(model_fn, spec, model_dir, batch_size=2, warm_start_from=warm)
+    return harness.estimator(model_fn, spec, model_dir, batch_size=2)
 
 
-def plain(column, model_dir):
-    columns = [tf.feature_column.embedding_column(column, 2)]
-
-    def model_fn(features, labels, mode):
-        output = tf.compat.v1.feature_column.input_layer(features, columns)
-        loss = tf.reduce_mean(tf.square(output - labels)) if labels is not None else None
-        train_op = None
-        if mode == ee.ModeKeys.TRAIN:
-            optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-            train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return tf.estimator.EstimatorSpec(mode, {"y": output}, loss, train_op)
-
-    return tf.estimator.Estimator(model_fn, str(model_dir))
+def listed(words, model_dir, oov=1):
+    return tables(from_list(fc, words, None, oov), model_dir)
 
 
 def canned(column, model_dir):
@@ -75,7 +64,7 @@ def linear(column, model_dir):
     return tf.estimator.LinearRegressor([column], str(model_dir))
 
 
-KINDS = {"tables": tables, "plain": plain, "canned": canned, "linear": linear}
+KINDS = {"tables": tables, "canned": canned, "linear": linear}
 
 
 def input_fn(params=None):
@@ -127,7 +116,7 @@ def test_an_equivalent_vocabulary_is_accepted(piece, tmp_path, monkeypatch):
     """Equivalent: another path, other line ends, extra lines at the end, a list of the words."""
     monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", piece)
     folder, file = tmp_path / "model", tmp_path / "other.txt"
-    train(tables(from_list(fc, WORDS, None), folder))
+    train(listed(WORDS, folder))
     record = json.loads((folder / RECORD).read_text())
     for text in ("apple\r\npear\r\nfig\r\n", "apple\npear\nfig", "apple\npear\nfig\nkiwi\n"):
         file.write_text(text, newline="")
@@ -152,49 +141,37 @@ def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
 
 
 def test_a_grown_vocabulary_is_refused(tmp_path, same_message):
-    train(tables(from_list(fc, WORDS, None), tmp_path))
+    train(listed(WORDS, tmp_path))
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):
-        train(tables(from_list(fc, [*WORDS, "kiwi"], None), tmp_path))
+        train(listed([*WORDS, "kiwi"], tmp_path))
     # The same shape, but with four words instead of three and a row for unknown words.
-    estimator = tables(from_list(fc, [*WORDS[:2], "kiwi", "fig"], None, oov=0), tmp_path)
-    same_message(refused(train, estimator))
+    same_message(refused(train, listed([*WORDS[:2], "kiwi", "fig"], tmp_path, oov=0)))
 
 
 @pytest.mark.slow
 def test_a_folder_without_a_record_is_accepted(tmp_path):
-    train(tables(from_list(fc, WORDS, None), tmp_path))
+    train(listed(WORDS, tmp_path))
     (tmp_path / RECORD).unlink()
-    other = from_list(fc, WORDS[::-1], None)
-    CALLS["evaluate"](tables(other, tmp_path))
+    CALLS["evaluate"](listed(WORDS[::-1], tmp_path))
     assert not (tmp_path / RECORD).exists()
-    train(tables(other, tmp_path))
-    message = refused(train, tables(from_list(fc, WORDS, None), tmp_path))
+    train(listed(WORDS[::-1], tmp_path))
+    message = refused(train, listed(WORDS, tmp_path))
     assert f"'{tmp_path}/model.ckpt-2'" in message
 
 
 def test_an_unreadable_record_is_ignored_with_a_warning(tmp_path, caplog):
-    train(tables(from_list(fc, WORDS, None), tmp_path))
+    train(listed(WORDS, tmp_path))
     (tmp_path / RECORD).write_text("[")
-    CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path))
+    CALLS["evaluate"](listed(WORDS[::-1], tmp_path))
     file = tmp_path / RECORD
     assert f"{file} cannot be read: vocabularies are not compared with it." in harness.said(caplog)
 
 
 @pytest.mark.slow
 def test_a_training_from_scratch_may_change_the_vocabulary(tmp_path):
-    train(tables(from_list(fc, WORDS, None), tmp_path / "model"))
+    train(listed(WORDS, tmp_path / "model"))
     for file in (tmp_path / "model").glob("*ckpt*"):
         file.unlink()
     (tmp_path / "model" / "checkpoint").unlink()
-    train(tables(from_list(fc, WORDS[::-1], None), tmp_path / "model"))
-    CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "model"))
-
-
-def test_a_vocabulary_warm_start_may_change_the_vocabulary(tmp_path):
-    train(tables(from_list(fc, WORDS, None), tmp_path / "old"))
-    columns = [fc.embedding_column(from_list(fc, WORDS[::-1], None), 2)]
-    spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
-    pair = {"fruit": (WORDS, WORDS[::-1])}
-    warm = ee.vocabulary_warm_start(tmp_path / "old", spec, pair)
-    train(tables(from_list(fc, WORDS[::-1], None), tmp_path / "new", warm))
-    CALLS["evaluate"](tables(from_list(fc, WORDS[::-1], None), tmp_path / "new"))
+    train(listed(WORDS[::-1], tmp_path / "model"))
+    CALLS["evaluate"](listed(WORDS[::-1], tmp_path / "model"))

@@ -1,4 +1,6 @@
-"""Labels or a feature with another number of samples than the ids."""
+"""Labels or a feature with another number of samples than the ids, and labels that broadcast."""
+
+import re
 
 import harness
 import numpy as np
@@ -26,35 +28,25 @@ def train(tmp_path, cores, dense, labels, model_fn=model_fn):
     estimator.train(harness.input_fn_of(batches), steps=1)
 
 
-@pytest.mark.parametrize("cores", [None, 1, 2])
-@pytest.mark.parametrize("dense, labels, said", [(4, 3, LABELS), (3, 4, DENSE)])
-def test_a_wrong_number_of_samples_is_named(cores, dense, labels, said, tmp_path, same_message):
-    with pytest.raises(ValueError) as error:
-        train(tmp_path, cores, dense, labels)
-    first, *rest = str(error.value).splitlines()
-    assert first.startswith("Dimension")  # TensorFlow's text.
-    assert rest[-1].startswith(f"{said} {REMEDY}")
-    if cores == 2:
-        same_message(rest[-1])
-
-
-def raises(features, labels, params):
+def raises(features, labels, mode, params):
     raise ValueError("depth must be even, got 3")
 
 
-def transposes_wrongly(features, labels, params):
+def transposes_wrongly(features, labels, mode, params):
     return features["x"] + tf.transpose(features["d"])
 
 
-def reshapes_wrongly(features, labels, params):
+def reshapes_wrongly(features, labels, mode, params):
     return tf.reshape(labels["y"], [5, 1])
 
 
-@pytest.mark.parametrize("cores", [None, 1])
+@pytest.mark.parametrize("cores", [None, 1, 2])
 @pytest.mark.parametrize(
-    "dense, labels, wrong, named",
+    "dense, labels, model, named",
     [
-        (3, 4, raises, []),
+        (4, 3, model_fn, [LABELS]),
+        (3, 4, model_fn, [DENSE]),
+        (6, 4, raises, []),
         (4, 3, reshapes_wrongly, [LABELS]),
         (3, 3, transposes_wrongly, [DENSE, LABELS]),
         # The batch is the last dimension, or is flattened.
@@ -64,16 +56,16 @@ def reshapes_wrongly(features, labels, params):
     ],
 )
 def test_only_shape_errors_name_wrong_numbers_of_samples(
-    cores, dense, labels, wrong, named, tmp_path
+    cores, dense, labels, model, named, tmp_path, same_message
 ):
-    def failing(features, labels, mode, params):
-        wrong(features, labels, params)
-
     with pytest.raises(ValueError) as error:
-        train(tmp_path, cores, dense, labels, failing)
-    lines = [line for line in str(error.value).splitlines() if " expected." in line]
+        train(tmp_path, cores, dense, labels, model)
+    _, *said = str(error.value).splitlines()  # The first line is TensorFlow's.
+    lines = [line for line in said if " expected." in line]
     assert [line.partition("expected.")[0] + "expected." for line in lines] == named
-    assert (REMEDY in str(error.value)) == bool(named)
+    assert all(REMEDY in line for line in lines[-1:])
+    if cores == 2 and model is model_fn:
+        same_message(lines[-1])
 
 
 ONE_LABEL = "labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them."
@@ -140,3 +132,63 @@ def test_predict_names_wrong_numbers_of_samples_on_an_emulated_tpu(cores, sparse
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(estimator.predict(input_fn))
     assert f"[features['x'] has 2 samples, but features['d'] has 3. {REMEDY}" in error.value.message
+
+
+# Labels [B] that broadcast against predictions [B, 1].
+
+MISTAKES = {
+    "Sub": lambda logits, labels: logits - labels,
+    "SquaredDifference": lambda logits, labels: tf.math.squared_difference(labels, logits),
+    "Mul": lambda logits, labels: labels * tf.math.log_sigmoid(logits),
+}
+MEANT = {
+    "one shape": lambda logits, labels: logits - labels[:, None],
+    "one dimension": lambda logits, labels: logits[:, 0] - labels,
+    "a column of sums": lambda logits, labels: logits * tf.zeros([4]) + labels[:, None],
+    "pairs of labels": lambda logits, labels: tf.reshape(labels, [-1, 1]) - labels,
+    "pairs of predictions": lambda logits, labels: logits - logits[:, 0],
+    "pairs, made in place": lambda logits, labels: logits[:, 0] - labels[:, None],
+    "pairs with one weight": lambda logits, labels: (logits - logits[:, 0]) * labels,
+    "a constant of four": lambda logits, labels: tf.reshape(labels, [-1, 1]) * [1.0, 2, 3, 4],
+    "a number": lambda logits, labels: logits - tf.reduce_mean(labels),
+    "a size": lambda logits, labels: logits * tf.ones(tf.shape(labels)),
+    "Keras": lambda logits, labels: tf.keras.losses.MeanSquaredError()(labels, logits),
+}
+
+
+def told_of(losses, directory, cores, static, caplog):
+    """Trains on the sum of the losses, and returns the warnings."""
+
+    def model_fn(features, labels, mode, params):
+        logits = tf.compat.v1.layers.dense(features["x"], 1)
+        means = [tf.reduce_mean(loss(logits, labels)) for loss in losses.values()]
+        return harness.minimized(mode, tf.add_n([tf.reduce_mean(logits), *means]))
+
+    def input_fn(params):
+        values = {"x": np.ones([8, 3], np.float32)}, np.ones([8], np.float32)
+        data = tf.data.Dataset.from_tensor_slices(values)
+        return data.batch(params["batch_size"], drop_remainder=static)
+
+    harness.estimator(model_fn, None, directory, num_shards=cores).train(input_fn, max_steps=2)
+    return [one for one in harness.said(caplog) if "pairs" in one]
+
+
+@pytest.mark.fast(2)
+@pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
+def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
+    told = told_of(MISTAKES, tmp_path, cores, size is not None, caplog)
+    of_lines = {
+        int(re.search(r"counts.py, line (\d+), in <lambda>: ", one)[1]): one for one in told
+    }
+    assert len(told) == len(MISTAKES)
+    for kind, loss in MISTAKES.items():
+        assert of_lines[loss.__code__.co_firstlineno].startswith(
+            f"The loss of model_fn is of all pairs of samples: {kind} of ({size},), from labels, "
+            f"and ({size}, 1) gives ({size}, {size})."
+        )
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("static", [False, True])
+def test_intended_pairs_cause_no_warning(static, tmp_path, caplog):
+    assert told_of(MEANT, tmp_path, None, static, caplog) == []

@@ -1,6 +1,6 @@
 """The list of all optimizers, with example settings and the results `reference` computes for them.
 
-Suites that test every optimizer iterate over `OPTIMIZERS`. `optimizers/test_descriptors.py` checks
+Suites that test every optimizer iterate over `OPTIMIZERS`. `optimizers/test_rules.py` checks
 the list against the optimizers that the package exports. Describe a new optimizer here and in
 `golden.json`.
 """

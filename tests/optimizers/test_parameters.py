@@ -2,7 +2,6 @@
 
 import copy
 import importlib
-import inspect
 import math
 import pickle
 import re
@@ -10,6 +9,7 @@ import re
 import harness
 import numpy as np
 import pytest
+import tensorflow as tf
 from optimizer_values import (
     arguments_of,
     by_name,
@@ -20,13 +20,6 @@ from optimizer_values import (
 
 from estimator_emb import optimizers
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS, as_parameters
-
-ORIGINALS = (
-    importlib.import_module("tensorflow.python.tpu.tpu_embedding") if harness.IS_2_15 else None
-)
-needs_originals = pytest.mark.skipif(
-    not harness.IS_2_15, reason="TensorFlow >= 2.16 has no original"
-)
 
 WITHOUT_ORIGINAL = {"AdadeltaParameters", "CenteredRMSPropParameters"}
 """Optimizers of the hardware without a class in TensorFlow."""
@@ -164,24 +157,18 @@ RANGES = {
 """Class -> argument -> its allowed range, and values outside that range."""
 
 NO_NUMBERS = {
-    "clipvalue",
-    "slot_variable_creation_fn",
-    "low_dimensional_packing_status",
-    "use_gradient_accumulation",
+    *("clipvalue", "slot_variable_creation_fn"),
     "multiply_weight_decay_factor_by_learning_rate",
-    "use_nesterov",
-    "lazy_adam",
-    "sum_inside_sqrt",
-    "multiply_linear_by_learning_rate",
-    "allow_zero_accumulator",
 }
+"""Arguments that are no numbers, besides those that are True or False by default."""
 
 
 def numeric_arguments():
     for ours in (*PARAMETERS, *TF2_OPTIMIZERS):
-        for name in sorted(set(arguments_of(ours)) - NO_NUMBERS):
+        for name, value in example_arguments(ours).items():
             # In the TF2 vocabulary, the learning rate may be a function.
-            if name != "learning_rate" or ours in PARAMETERS:
+            of_tf2 = name == "learning_rate" and ours in TF2_OPTIMIZERS
+            if name not in NO_NUMBERS and not isinstance(value, bool) and not of_tf2:
                 yield pytest.param(ours, name, id=f"{by_name(ours)}-{name}")
 
 
@@ -251,25 +238,20 @@ def test_limits_of_ranges_are_accepted(ours, arguments):
     assert made.arguments().items() >= {"learning_rate": 0, **arguments}.items()
 
 
-@with_common_arguments
-@pytest.mark.parametrize("kind", ["weight", "gradient"])
-def test_limits_must_be_in_order(ours, kind):
-    low, high = f"clip_{kind}_min", f"clip_{kind}_max"
-    message = f"{low} must not exceed {high}; got 2.0 and 1.0."
-    assert_refused(ValueError, message, ours, **{low: 2.0, high: 1.0})
-    ours(**{**example_arguments(ours), low: 1.0, high: 1.0})
+NEEDS_SUMS = "clip_gradient_min and clip_gradient_max need use_gradient_accumulation=True; got "
 
 
 @with_common_arguments
-@pytest.mark.parametrize("limits", [(-1.0, None), (None, 1.0), (-1.0, 1.0)])
-def test_gradient_limits_need_accumulation(ours, limits):
-    low, high = limits
-    wrong = {"clip_gradient_min": low, "clip_gradient_max": high}
-    message = (
-        "clip_gradient_min and clip_gradient_max need use_gradient_accumulation=True; got "
-        f"{low} and {high} with use_gradient_accumulation=False."
-    )
-    assert_refused(ValueError, message, ours, use_gradient_accumulation=False, **wrong)
+def test_limits_are_in_order_and_limits_of_gradients_need_accumulation(ours):
+    for kind in ("weight", "gradient"):
+        low, high = f"clip_{kind}_min", f"clip_{kind}_max"
+        message = f"{low} must not exceed {high}; got 2.0 and 1.0."
+        assert_refused(ValueError, message, ours, **{low: 2.0, high: 1.0})
+        ours(**{**example_arguments(ours), low: 1.0, high: 1.0})
+    for low, high in ((-1.0, None), (None, 1.0), (-1.0, 1.0)):
+        wrong = {"clip_gradient_min": low, "clip_gradient_max": high}
+        message = f"{NEEDS_SUMS}{low} and {high} with use_gradient_accumulation=False."
+        assert_refused(ValueError, message, ours, use_gradient_accumulation=False, **wrong)
 
 
 @pytest.mark.parametrize("ours", [optimizers.AdamParameters, optimizers.Adam], ids=by_name)
@@ -281,56 +263,54 @@ def test_non_lazy_adam_needs_accumulation(ours):
 # TensorFlow's own classes.
 
 
-def original_of(ours):
-    return getattr(ORIGINALS, by_name(ours))
+def originals():
+    """Yields each of our classes that this TensorFlow has too, and TensorFlow's."""
+    for ours in TF2_OPTIMIZERS:
+        yield ours, getattr(tf.tpu.experimental.embedding, by_name(ours))
+    if harness.IS_2_15:
+        legacy = importlib.import_module("tensorflow.python.tpu.tpu_embedding")
+        names = {name for name in vars(legacy) if re.fullmatch(r"[A-Z]\w+Parameters", name)}
+        assert names | WITHOUT_ORIGINAL == {by_name(ours) for ours in PARAMETERS}
+        for ours in PARAMETERS:
+            if by_name(ours) in names:
+                yield ours, getattr(legacy, by_name(ours))
 
 
-with_original = pytest.mark.parametrize(
-    "ours", [ours for ours in PARAMETERS if by_name(ours) not in WITHOUT_ORIGINAL], ids=by_name
-)
+with_original = pytest.mark.parametrize("ours, original", [*originals()], ids=by_name)
 
 
-@needs_originals
-def test_every_original_has_a_class_of_ours():
-    originals = {
-        name
-        for name, value in vars(ORIGINALS).items()
-        if re.fullmatch(r"[A-Z]\w+Parameters", name) and inspect.isclass(value)
-    }
-    assert originals | WITHOUT_ORIGINAL == {by_name(ours) for ours in PARAMETERS}
-
-
-@needs_originals
 @with_original
-def test_signature_equals_the_original(ours):
+def test_signature_equals_the_original(ours, original):
     def described(arguments):
         return [(a.name, a.default, a.kind) for a in arguments]
 
     added = ADDED_ARGUMENTS.get(by_name(ours), [])
     mine = arguments_of(ours).values()
-    assert [a.name for a in mine if a.kind is a.KEYWORD_ONLY] == added
-    assert described(a for a in mine if a.name not in added) == described(
-        arguments_of(original_of(ours)).values()
-    )
+    if ours in PARAMETERS:
+        assert [a.name for a in mine if a.kind is a.KEYWORD_ONLY] == added
+    theirs = arguments_of(original).values()
+    assert described(a for a in mine if a.name not in added) == described(theirs)
 
 
-def without_added(ours, arguments):
-    added = ADDED_ARGUMENTS.get(by_name(ours), [])
-    return {name: value for name, value in arguments.items() if name not in added}
+def constant_rate():
+    return 0.25
 
 
-@needs_originals
 @with_original
-def test_as_parameters_keeps_every_field(ours):
-    for arguments in (example_arguments(ours), changed_everywhere(ours)):
-        arguments = without_added(ours, arguments)
-        original = original_of(ours)(**arguments)
-        translated = as_parameters(original, "TableConfig")
+def test_as_parameters_keeps_every_field(ours, original):
+    examples = [example_arguments(ours), changed_everywhere(ours)]
+    if ours in TF2_OPTIMIZERS:
+        examples.append({"learning_rate": constant_rate})
+    for arguments in examples:
+        for added in ADDED_ARGUMENTS.get(by_name(ours), []):
+            del arguments[added]
+        theirs = original(**arguments)
+        translated = as_parameters(theirs, "TableConfig")
         assert type(translated) is ours
         assert translated == ours(**arguments)
-        for name in vars(original):
-            assert getattr(translated, name) == getattr(original, name), name
-        own = type("Own", (original_of(ours),), {"__module__": "program"})
+        for name in vars(theirs):
+            assert getattr(translated, name) == getattr(theirs, name), name
+        own = type("Own", (original,), {"__module__": "program"})
         assert as_parameters(own(**arguments), "TableConfig") == translated
 
 

@@ -6,6 +6,8 @@ computed in float64, and `f32` in float32 as on the hardware.
 """
 
 import dataclasses
+import importlib
+import pkgutil
 from collections.abc import Callable
 
 import harness
@@ -13,12 +15,13 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, TF2_GOLDEN_CLASSES
+from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, SURROUNDED, TF2_GOLDEN_CLASSES
 from golden_training import GOLDEN, parameters_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import estimator_emb as ee
 from estimator_emb import embedding, optimizers
 from estimator_emb.optimizers import NUMPY, TENSORFLOW, step
 
@@ -163,10 +166,13 @@ SLOTS, GRADIENTS, WEIGHTS = (
 )
 
 
-@pytest.mark.parametrize("library", ["numpy", "tensorflow"])
+@pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", EXTREME)
 def test_extremes_stay_finite(name, library):
-    """Results are finite if float64 arithmetic gives values that float32 can hold."""
+    """Results are finite if float64 arithmetic gives values that float32 can hold.
+
+    The threads of a session take denormal numbers as zero.
+    """
     parameters = EXTREME[name].parameters
     slots = [SLOTS] * len(parameters.slots)
     lr = np.float32(parameters.learning_rate)
@@ -178,17 +184,6 @@ def test_extremes_stay_finite(name, library):
     for array in actual:
         wrong = held & ~np.isfinite(array)
         assert not wrong.any(), (SLOTS[wrong], GRADIENTS[wrong], WEIGHTS[wrong], array[wrong])
-
-
-@pytest.mark.parametrize("name", ["adagrad", "proximal_adagrad", "ftrl"])
-def test_a_denormal_accumulator_gives_finite_weights(name):
-    """The threads of a session take denormal numbers as zero."""
-    parameters = EXTREME[name].parameters
-    g = np.full([1, 1], 1e-20, np.float32)
-    w = np.ones([1, 1], np.float32)
-    slots = [np.full([1, 1], 1e-40, np.float32) for _ in parameters.slots]
-    after = stepped("v1 graph", parameters, np.float32(parameters.learning_rate), g, w, *slots)
-    assert np.all(np.isfinite(after)), after
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -346,3 +341,47 @@ def test_rule_equals_kernel(name, data, lr, g, w):
         expected = array.copy()
         expected[rows] = new.numpy()
         np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-9, atol=1e-9)
+
+
+# The list of optimizers in the test suites has every class of the package.
+
+
+def written():
+    """Returns the package's optimizer classes."""
+    names = [info.name for info in pkgutil.iter_modules(optimizers.__path__)]
+    modules = [importlib.import_module(f"{optimizers.__name__}.{name}") for name in names]
+    return {
+        value
+        for module in modules
+        if not module.__name__.rpartition(".")[2].startswith("_")
+        for value in vars(module).values()
+        if isinstance(value, type) and value.__module__ == module.__name__
+    }
+
+
+def test_every_class_has_a_descriptor():
+    classes = {*optimizers.PARAMETERS, *optimizers.TF2_OPTIMIZERS}
+    assert classes == written()
+    assert {type(one.parameters) for one in OPTIMIZERS} == classes
+    assert set(RULES) == classes
+    for one in optimizers.PARAMETERS:
+        assert getattr(ee, one.__name__) is getattr(optimizers, one.__name__) is one
+        assert one.__name__ in ee.__all__
+    assert {one.__name__ for one in optimizers.TF2_OPTIMIZERS} < {*embedding.__all__}
+
+
+def test_golden_covers_every_optimizer():
+    assert {case["optimizer"] for case in GOLDEN["cases"]} == set(GOLDEN_CLASSES)
+    assert set(GOLDEN_CLASSES.values()) == set(optimizers.PARAMETERS)
+    assert set(TF2_GOLDEN_CLASSES.values()) == set(optimizers.TF2_OPTIMIZERS)
+
+
+def test_descriptor_names_are_unique_ignoring_case():
+    names = [one.name.lower() for one in (*OPTIMIZERS, *SURROUNDED)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
+def test_slots_start_as_described(optimizer):
+    parameters = optimizer.parameters
+    assert tuple(map(parameters.initial_value, parameters.slots)) == optimizer.start

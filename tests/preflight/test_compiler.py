@@ -175,21 +175,17 @@ def outside_in_a_branch(logits, features):
 
 
 @pytest.mark.parametrize(
-    ("change", "start", "part"),
+    ("change", "part"),
     [
-        (collective, "TensorFlow {} cannot lower it without a TPU: ", "CollectivePermute"),
-        (
-            outside_in_a_branch,
-            "It cannot be lowered without a TPU: the step needs what outside_compilation gives "
-            "within ",
-            "cond_true_",
-        ),
+        (collective, "CollectivePermute"),
+        (outside_in_a_branch, "the step needs what outside_compilation gives within "),
     ],
 )
-def test_ops_that_only_a_tpu_lowers_are_no_finding(change, start, part, lowered):
+def test_ops_that_only_a_tpu_lowers_are_no_finding(change, part, lowered):
     _, outcome, words = lowered(change)
     assert outcome == "not compiled"
-    assert words.startswith(start.format(tf.__version__)) and part in words
+    assert " lowered without a TPU: " in words or " cannot lower it without a TPU: " in words
+    assert part in words
 
 
 def test_a_timeout_is_no_finding(tmp_path):
@@ -206,13 +202,12 @@ def test_a_refused_lowering_is_reported_once(lowered, monkeypatch):
     estimator = programs.estimator(programs.model_fn_with(shape_of_a_value))
     report = preflight.check_program(estimator, programs.input_fn, generations=("v3", "v4"))
     assert report.status == 1 and report.versions is None
-    assert (
-        "\nCompiler: the step did not get that far.\n  v3, v4, dense step, 8 replicas: refused\n"
-        "      "
-        f"TensorFlow {tf.__version__} could not lower it: "
-    ) in str(report)
-    assert f"\n      {line(shape_of_a_value, 2)}: op 'zeros'\nTables of the Emb" in str(report)
-    assert "\n  v4, tables: accepted" in str(report)
+    _, _, of_compiler = str(report).partition("\nCompiler: the step did not get that far.\n")
+    refused, words, *_ = of_compiler.splitlines()
+    assert refused == "  v3, v4, dense step, 8 replicas: refused"
+    assert words.startswith(f"      TensorFlow {tf.__version__} could not lower it: ")
+    assert f"\n      {line(shape_of_a_value, 2)}: op 'zeros'\nTables of the Emb" in of_compiler
+    assert "\n  v4, tables: accepted" in of_compiler
 
 
 def test_compilation_without_the_extra_is_skipped_or_refused(monkeypatch):

@@ -18,9 +18,7 @@ from estimator_emb import preflight
 from estimator_emb.preflight import program_lines, static
 
 NO_KERNEL = "no TPU kernel has this op. Instead:"
-NO_TYPE = "its TPU kernel does not take this type. Instead:"
 STRINGS = "keep strings on the host: turn them into numbers in input_fn."
-PYTHON = "what it computes, in input_fn or host_call; or TensorFlow's own ops."
 
 
 def check(model_fn, input_fn=programs.input_fn, mode="train", **kwargs):
@@ -82,26 +80,12 @@ def without_kernels(logits, features):
         return size + given + real + mean + number + w * total
 
 
-def test_ops_without_a_kernel_are_findings():
-    ops = (
-        (2, "AsString (op 'AsString', dtype float32)", f"{NO_KERNEL} {STRINGS}"),
-        (3, "StringLength (op 'StringLength')", f"{NO_KERNEL} {STRINGS}"),
-        # The other op is its gradient.
-        (4, "EagerPyFunc (op 'EagerPyFunc' and 1 more, dtype float32)", f"{NO_KERNEL} {PYTHON}"),
-        (5, "Cast (op 'Cast_1', dtype complex128)", f"{NO_TYPE} complex64."),
-        (6, "Sin (op 'Sin', dtype complex128)", f"{NO_TYPE} complex64."),
-        (6, "Real (op 'Real', dtype complex128)", f"{NO_TYPE} complex64."),
-        (8, "ScalarSummary (op 'of_logits', dtype float32)", f"{NO_KERNEL} tf.summary in"),
-        (9, "SparseSegmentMean (op 'SparseSegmentMean', dtype float32)", f"{NO_KERNEL} tf.gather"),
-        (11, "OneShotIterator (op 'OneShotIterator')", f"{NO_KERNEL} an input of input_fn"),
-        (11, "IteratorGetNext (op 'IteratorGetNext')", f"{NO_KERNEL} an input of input_fn"),
-        (12, "VariableV2 (op 'w', dtype float32)", "a reference variable cannot be part of"),
-        (13, "StringFormat (op 'StringFormat', dtype float32)", f"{NO_KERNEL} format on the host"),
-        (13, "PrintV2 (op 'PrintV2')", f"{NO_KERNEL} print in host_call"),
-    )
-    want = sorted(f"{line(without_kernels, offset)}: {op}: {says}" for offset, op, says in ops)
-    for one, expected in zip(sorted(found(without_kernels)), want, strict=True):
-        assert one.startswith(expected)
+def test_ops_without_a_kernel_are_findings(same_message):
+    code, said = without_kernels.__code__, "\n".join(found(without_kernels))
+    assert f"AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}" in said
+    place = re.compile(rf"{re.escape(code.co_filename)}:(\d+)")
+    said = place.sub(lambda of: f"line {int(of[1]) - code.co_firstlineno}", said)
+    same_message("\n".join(sorted(said.splitlines())))
 
 
 def test_supported_and_unneeded_ops_are_no_findings():
@@ -128,11 +112,10 @@ def test_predictions_need_no_labels(labels):
         seen.append((sorted(features), labels))
         return ee.TPUEstimatorSpec(mode, predictions={"dense": features["dense"] * 2.0})
 
-    assert findings_of(model_fn, input_fn, mode="infer", embedding_config_spec=None) == [
-        "features['history']: Can not convert a SparseTensor into a Tensor: only dense tensors "
-        "reach the model on a TPU. Instead: make it dense in input_fn, or look it up through the "
-        "EmbeddingConfigSpec."
-    ]
+    (said,) = findings_of(model_fn, input_fn, mode="infer", embedding_config_spec=None)
+    assert said.startswith(
+        "features['history']: Can not convert a SparseTensor into a Tensor: only"
+    )
     assert seen == [(["dense", "user"], None)]
 
 
@@ -208,14 +191,11 @@ def test_soft_placement_sets_host_ops_aside(where, soft_placement):
 
     report = check(programs.model_fn_with(change))
     assert report.findings == () and report.status == 0
-    ops = [f"{op} ({line(to_number)})" for op in ("StringToNumber", "AsString")]
-    assert report.notes in [
-        (
-            "Set aside: 2 ops that no TPU runs, and that TensorFlow puts on the host, as "
-            f"tf.config.set_soft_device_placement(True) allows: {', '.join(order)}.",
-        )
-        for order in (ops, ops[::-1])
-    ]
+    (note,) = report.notes
+    assert note.startswith(
+        "Set aside: 2 ops that no TPU runs, and that TensorFlow puts on the host"
+    )
+    assert all(f"{op} ({line(to_number)})" in note for op in ("StringToNumber", "AsString"))
 
 
 def test_soft_placement_keeps_other_findings(soft_placement):
@@ -233,7 +213,7 @@ def number_of_host(loss):
     return loss + tf.cast(xla.replica_id(), tf.float32)
 
 
-def test_host_call_cannot_read_the_replica_id():
+def test_host_call_cannot_read_the_replica_id(same_message):
     """A core's step has a replica id, but a host does not."""
 
     def change(logits, features):
@@ -241,11 +221,9 @@ def test_host_call_cannot_read_the_replica_id():
 
     assert found(change) == []
     model_fn = programs.model_fn_with(host_call=lambda logits, labels: (number_of_host, [logits]))
-    assert findings_of(model_fn) == [
-        f"{line(number_of_host)}: XlaReplicaId (op 'host_call/XlaReplicaId'): host_call asks for "
-        "the number of a core, and its host has none. Instead: xla.replica_id() in model_fn, which "
-        "gives it to host_call as a tensor."
-    ]
+    (said,) = findings_of(model_fn)
+    assert said.startswith(f"{line(number_of_host)}: XlaReplicaId (op 'host_call/XlaReplicaId'): ")
+    same_message(said.partition(": ")[2])
 
 
 def test_outside_compilation_is_set_aside():
@@ -267,18 +245,7 @@ def test_outside_compilation_is_set_aside():
     assert report.notes == ("Set aside: 8 ops in outside_compilation, which the host runs.",)
 
 
-def test_reference_variables_that_train_end_the_step():
-    def change(logits, features):
-        w = tf.compat.v1.get_variable("w", [], use_resource=False)
-        return w * tf.reduce_sum(logits)
-
-    report = check(programs.model_fn_with(change))
-    assert report.notes == ("The step could not be built, so its ops were not looked at.",)
-    assert report.findings[0].where == line(change)
-    assert [one.op_name for one in report.findings] == ["w", "w/Adam", "w/Adam_1"]
-
-
-def test_an_optimizer_without_cross_shard_sum_is_a_finding():
+def test_an_optimizer_without_cross_shard_sum_is_a_finding(same_message):
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     model_fn = programs.model_fn_with(optimizer=optimizer)
 
@@ -286,17 +253,11 @@ def test_an_optimizer_without_cross_shard_sum_is_a_finding():
         assert params["batch_size"] == 128
         return model_fn(features, labels, mode, {**params, "batch_size": 16})
 
-    assert findings_of(model_fn) == [
-        "the step updates variables without summing gradients over the cores (no "
-        "CrossReplicaSum), so every core would train a model of its own. Instead: "
-        "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
-    ]
-    one = preflight.check_program(
-        programs.estimator(of_one_core, num_shards=None),
-        programs.input_fn,
-        compile=False,
-        replicas=1,
-    )
+    (said,) = findings_of(model_fn)
+    assert "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)" in said
+    same_message(said)
+    given = programs.estimator(of_one_core, num_shards=None), programs.input_fn
+    one = preflight.check_program(*given, compile=False, replicas=1)
     assert one.findings == () and one.batch_per_core == 128
 
 
@@ -308,10 +269,10 @@ def test_inputs_of_unknown_size_stop_the_check():
         return dataset.map(lambda given, rates: ({**given[0], "rates": rates}, given[1]))
 
     report = check(programs.model_fn_with(), input_fn)
-    assert [str(one) for one in report.findings] == [
-        "features['rates'] (float32) has the dynamic shape (16, None). Instead: give it a static "
-        "shape, by batch(..., drop_remainder=True), padded_batch or set_shape."
-    ]
+    (said,) = map(str, report.findings)
+    assert said.startswith(
+        "features['rates'] (float32) has the dynamic shape (16, None). Instead: "
+    )
     assert report.notes == ("The step could not be built, so its ops were not looked at.",)
     assert report.op_count == 0
 
@@ -335,33 +296,22 @@ def test_failures_of_the_program_are_no_findings():
     assert message == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
-def test_an_indivisible_batch_is_a_finding():
+def test_an_indivisible_batch_is_a_finding(same_message):
     report = check(programs.model_fn_with(), num_shards=3)
-    assert [str(one) for one in report.findings] == [
-        "use_tpu=True raises ValueError: train batch size 128 must be divisible by number of "
-        "replicas 3."
-    ]
+    (said,) = map(str, report.findings)
+    assert said.startswith("use_tpu=True raises ValueError: train batch size 128 must be divisible")
     assert report.status == 1 and report.batch_per_core is None
-    said = str(report)
-    assert said.startswith("The train step of one core, one of 3: was not built.\n")
-    assert "\nCompiler: skipped. There is no step to compile.\n" in said
+    same_message(report)
 
 
 @pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"mode": "test"}, "mode must be one of ('train', 'eval', 'infer'); got 'test'."),
-        (
-            {"generations": ["v4", "v7"]},
-            "generations must be among ('v2', 'v3', 'v4', 'v5e', 'v5p', 'v6e'); got 'v7'.",
-        ),
-        ({"replicas": 0}, "replicas must be at least 1; got 0."),
-        ({"timeout": 0}, "timeout must be positive; got 0."),
-    ],
+    "wrong", [{"mode": "test"}, {"generations": ["v4", "v7"]}, {"replicas": 0}, {"timeout": 0}]
 )
-def test_check_program_refuses_wrong_arguments(arguments, message):
+def test_check_program_refuses_wrong_arguments(wrong, same_message):
     given = programs.estimator(programs.model_fn_with()), programs.input_fn
-    assert harness.refusal(ValueError, preflight.check_program, *given, **arguments) == message
+    message = harness.refusal(ValueError, preflight.check_program, *given, **wrong)
+    assert message.startswith(f"{next(iter(wrong))} must be ")
+    same_message(message)
 
 
 def test_the_table_of_kernels_is_complete():

@@ -87,32 +87,23 @@ def test_the_dense_step_is_added(same_message):
         for name, replicas, size in (("v3", 1, 0), ("v3", 8, GIB), ("v4", 8, 0))
     ]
     v3, v4 = checked(made, generations=("v3", "v4"), compilations=steps)
-    same_message(str(v4))
-    assert v3.outcome == "refused"
-    assert v3.words.startswith(
-        "Tables and slots take 14.9 GiB of each of 8 cores, the dense step 1.5 GiB, and a core has "
-        "16 GiB. The largest is 't': 250,000,000 rows of 64, and 1 slot."
-    )
-
-
-NEITHER = "TPUEstimator cannot drive, and"
+    assert (v3.outcome, v4.outcome) == ("refused", "accepted")
+    same_message(f"{v3}\n{v4}")
 
 
 @pytest.mark.parametrize(
-    ("generation", "outcome", "words"),
+    ("generation", "words"),
     [
-        ("v2", "accepted", ""),
-        ("v4", "accepted", ""),
-        ("v5e", "refused", f"TPU v5e has no embedding hardware, and {NO_ESTIMATOR}"),
-        *(
-            (name, "refused", f"TPU {name} has SparseCore, which {NEITHER} {NO_ESTIMATOR}")
-            for name in ("v5p", "v6e")
-        ),
+        ("v2", ""),
+        ("v4", ""),
+        ("v5e", f"TPU v5e has no embedding hardware, and {NO_ESTIMATOR}"),
+        ("v5p", f"TPU v5p has SparseCore, which TPUEstimator cannot drive, and {NO_ESTIMATOR}"),
+        ("v6e", f"TPU v6e has SparseCore, which TPUEstimator cannot drive, and {NO_ESTIMATOR}"),
     ],
 )
-def test_only_generations_with_an_estimator_accept_tables(generation, outcome, words):
+def test_only_generations_with_an_estimator_accept_tables(generation, words):
     (found,) = checked(spec(1000, 16), generations=(generation,))
-    assert (found.outcome, found.words) == (outcome, words)
+    assert (found.outcome, found.words) == ("refused" if words else "accepted", words)
     assert checked(None, generations=(generation,)) == ()
     (on_host,) = checked(spec(1000, 16), generations=(generation,), device="pjrt")
     assert str(on_host) == (
@@ -138,14 +129,10 @@ def test_bytes_of_tables_on_a_device_include_padding(rows, dimension, of_device)
     assert (found.outcome, found.table_bytes) == ("accepted", 2 * 4 * of_device)
 
 
-def test_tables_larger_than_the_devices_are_refused():
+def test_tables_larger_than_the_devices_are_refused(same_message):
     (found,) = checked(spec(10**9, 64), cores=8, generations=("v5e",), **ON_DEVICES)
-    assert (found.outcome, found.words) == (
-        "refused",
-        "Tables and slots take 59.6 GiB of each of 8 devices, and a device has 16 GiB. The largest "
-        "is 't': 1,000,000,000 rows of 64, and 1 slot. "
-        "TPUConfig(tables='host') keeps them in the memory of the host instead.",
-    )
+    assert found.outcome == "refused"
+    same_message(found.words)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +159,7 @@ def test_a_generation_without_an_estimator_is_noted():
         preflight.check_program(estimator, programs.input_fn, generations=["v6e"], compile=False)
     )
     assert (
-        "  What compiles for v5e, v5p, v6e is for TPUConfig(device='pjrt'), which nobody has tried "
-        f"on a TPU: {NO_ESTIMATOR}\n"
-    ) in said
+        "  What compiles for v5e, v5p, v6e is for TPUConfig(device='pjrt'), which nobody " in said
+    )
+    assert f" on a TPU: {NO_ESTIMATOR}\n" in said
     assert "use_tpu=True raises ValueError" not in said and "accepted" not in said

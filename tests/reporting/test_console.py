@@ -1,9 +1,11 @@
 """A program shows its tables, its progress and its own lines, each once, and no more."""
 
+import io
 import logging
 import re
 import sys
 import textwrap
+import time
 import types
 
 import harness
@@ -14,7 +16,7 @@ import tensorflow as tf
 from absl import logging as absl_logging
 
 import estimator_emb as ee
-from estimator_emb.reporting import console
+from estimator_emb.reporting import bars, console
 
 START_UP = re.compile(
     r"WARNING: All log messages before|[IWE]0000 |\d{4}-\d\d-\d\d |To enable the following"
@@ -86,6 +88,14 @@ def own(lines):
     return [line for line in lines if not re.search(left_out, line)]
 
 
+NO_EFFECT = "TPUConfig(device='host'): no effect, as use_tpu=False."
+OF_A_TRAINING = [
+    "Embedding tables train on the host: 1 table, 9 rows, ",
+    "step 20 of 20, mean loss ",
+    "evaluation at step 40: loss ",
+]
+
+
 @pytest.mark.slow
 def test_a_program_without_logging_is_quiet(tmp_path):
     """Trains on the host and on an emulated TPU. Another model_dir shows the tables again."""
@@ -93,20 +103,10 @@ def test_a_program_without_logging_is_quiet(tmp_path):
     column, dense, *rest = sorted(lines, key=lambda line: not re.search("deprecated", line))
     assert "program.py:7: categorical_column_with_identity" in column  # The program's calls.
     assert "program.py:11: UserWarning: `tf.layers.dense`" in dense
-    tables = "estimator_emb: Embedding tables train on the host: 1 table, 9 rows, "
-    expected = [
-        "estimator_emb: TPUConfig(device='host'): no effect, as use_tpu=False.",
-        tables,
-        "estimator_emb: step 20 of 20, mean loss ",
-        "estimator_emb: evaluation at step 40: loss ",
-        "estimator_emb: A TPU is emulated on the host, with 1 core.",
-        tables,
-        "estimator_emb: step 20 of 20, mean loss ",
-        "estimator_emb: evaluation at step 40: loss ",
-    ]
-    assert len(rest) == len(expected), lines
+    emulated = "A TPU is emulated on the host, with 1 core."
+    expected = [NO_EFFECT, *OF_A_TRAINING, emulated, *OF_A_TRAINING]
     for line, start in zip(rest, expected, strict=True):
-        assert line.startswith(start), lines
+        assert line.startswith(f"estimator_emb: {start}"), lines
     assert rest[2].endswith(" examples/s")
 
 
@@ -127,11 +127,8 @@ def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
         f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
     ]
-    assert len(mine) == 4, lines
-    assert "] TPUConfig(device='host'): no effect, as use_tpu=False." in mine[0]
-    assert "] Embedding tables train on the host: 1 table" in mine[1]
-    assert "] step 20 of 20, mean loss " in mine[2]
-    assert "] evaluation at step 40: loss " in mine[3]
+    for line, start in zip(mine, [NO_EFFECT, *OF_A_TRAINING], strict=True):
+        assert f"] {start}" in line, lines
 
 
 @pytest.fixture
@@ -307,3 +304,79 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
     THEIRS.setLevel(logging.DEBUG)  # The program's choice.
     estimator.evaluate(batches, steps=1)
     assert "INFO:tensorflow:Calling model_fn." in capsys.readouterr().err
+
+
+# The command's progress bar appears only on a terminal, and only for long work.
+
+
+class Terminal(io.StringIO):
+    def __init__(self, is_terminal):
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self):
+        return self.is_terminal
+
+
+def drawn(monkeypatch, is_terminal=True, fails=False, **how):
+    """Returns the text that work of two parts draws."""
+    stream = Terminal(is_terminal)
+    monkeypatch.setattr(console, "stream", lambda: stream)
+    with bars.work_bar(**{"after": 0.01, **how}) as progress:
+        for done in (0, 1_500_000, 3_000_000):
+            time.sleep(0.12)  # tqdm does not draw more often.
+            progress(done, 3_000_000)
+            if fails:
+                raise KeyError("its error")
+    return stream.getvalue().split("\r")
+
+
+def test_a_bar_goes_to_its_end(monkeypatch):
+    *before, last = drawn(monkeypatch)
+    assert any(re.match(r" 50%\|[█#\d ]+\| 1\.50M/3\.00M \[", one) for one in before)
+    assert re.match(r"100%\|[█#]+\| 3\.00M/3\.00M \[", last) and last.endswith("\n")
+
+
+def test_a_temporary_bar_is_erased(monkeypatch):
+    *_, wiped, last = drawn(monkeypatch, unit="compilation", stays=False)
+    assert wiped.isspace() and last == ""
+
+
+@pytest.mark.parametrize("how", [{"is_terminal": False}, {"after": 1e3}])
+def test_no_bar_without_a_terminal_or_for_short_work(how, monkeypatch):
+    assert drawn(monkeypatch, **how) == [""]
+
+
+def test_an_error_passes_through_a_bar(monkeypatch):
+    with pytest.raises(KeyError, match="its error"):
+        drawn(monkeypatch, fails=True)
+
+
+def test_a_bar_is_one_output_of_a_notebook(monkeypatch):
+    outputs = []
+
+    def display(data, raw, display_id):
+        assert raw and display_id
+        outputs.append([data])
+        return types.SimpleNamespace(update=lambda data, raw: outputs[-1].append(data))
+
+    shell = types.SimpleNamespace(kernel=object())
+    notebook = types.SimpleNamespace(
+        get_ipython=lambda: shell, display=types.SimpleNamespace(display=display)
+    )
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setattr(console, "stream", lambda: pytest.fail("The bar is not in a stream."))
+    with bars.bar(total=2, mininterval=0) as drawn:
+        drawn.update()
+        drawn.update()
+    (states,) = outputs
+    assert len(states) > 2 and all(list(state) == ["text/plain"] for state in states)
+    assert states[0]["text/plain"].startswith("  0%|")
+    assert re.match(r"100%\|█+\| 2/2 \[.*\]$", states[-1]["text/plain"])
+
+
+@pytest.mark.parametrize("shell", [None, types.SimpleNamespace()])
+def test_a_bar_of_ipython_on_a_terminal_is_in_the_stream(shell, monkeypatch):
+    notebook = types.SimpleNamespace(get_ipython=lambda: shell)
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    assert drawn(monkeypatch)[-1].startswith("100%|")

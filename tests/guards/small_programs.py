@@ -1,0 +1,45 @@
+"""Small models of a batch of four samples, for tests of what a training says about its model."""
+
+import harness
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import estimator_emb as ee
+
+v1 = tf.compat.v1
+X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+of_each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
+off_a_tpu = pytest.mark.parametrize("kind", ["plain", SLOW[0]])
+
+
+def input_fn(params=None):
+    return tf.data.Dataset.from_tensors(({"x": X}, X[:, :1])).repeat()
+
+
+def squared(y, labels):
+    return tf.reduce_mean(tf.square(y - labels))
+
+
+def linear(x, labels):
+    """Returns the loss of a linear model that begins with zeros."""
+    return squared(x @ v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer()), labels)
+
+
+def minimized(loss, variables=None, step=True):
+    step = v1.train.get_global_step() if step else None
+    return v1.train.GradientDescentOptimizer(0.001).minimize(loss, step, variables)
+
+
+def make(kind, model_dir, build, **kwargs):
+    """Returns an estimator of `build(x, labels)`, which returns a loss, or it and a train_op."""
+
+    def model(features, labels, mode, spec):
+        built = build(features["x"], labels)
+        loss, train_op = built if isinstance(built, tuple) else (built, None)
+        if mode == ee.ModeKeys.TRAIN and train_op is None:
+            train_op = minimized(loss)
+        return spec(mode, loss=loss, train_op=train_op)
+
+    return harness.of_kind(kind, model, model_dir, **{"run": {}, **kwargs})
