@@ -79,12 +79,7 @@ class ModelDirectory:
             self.start = outer
 
     def check(
-        self,
-        scaffold: Any,
-        warm_start: Any,
-        tables: Sequence[Table],
-        *,
-        trains: bool,
+        self, scaffold: Any, warm_start: Any, tables: Sequence[Table], *, trains: bool
     ) -> None:
         """Raises an error if the default graph does not fit the checkpoint that it begins from.
 
