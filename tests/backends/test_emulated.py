@@ -232,12 +232,14 @@ def test_predict_accepts_a_partial_last_batch(pipeline, tmp_path):
     assert [one["y"] for one in estimator.predict(input_fn)] == list(range(7))
 
 
-def test_predict_needs_a_dataset(tmp_path):
-    estimator = make(one_weight(), tmp_path, 1)
-    predicted = estimator.predict(lambda params: tf.zeros([12]))
+def test_predict_needs_a_dataset_without_a_batch_axis(tmp_path):
+    predicted = make(one_weight(), tmp_path, 1).predict(lambda params: tf.zeros([12]))
     assert harness.refusal(TypeError, next, predicted) == (
         "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and `labels`."
     )
+    predicted = make(one_weight(), tmp_path, 2, batch_axis=[0, 0]).predict(numbers(0))
+    message = "For mode PREDICT, batch_axis is not supported yet."
+    assert harness.refusal(TypeError, next, predicted) == message
 
 
 def test_shows_the_error_of_the_input(tmp_path):

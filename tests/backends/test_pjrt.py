@@ -351,35 +351,6 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
-def test_warm_starts_and_exports(place, tmp_path):
-    def model_fn(features, labels, mode, params):
-        output = dense(features["word"], 1, "output")
-        if mode == ee.ModeKeys.PREDICT:
-            return harness.served(mode, output=output)
-        return harness.minimized(mode, tf.reduce_mean(tf.square(output - labels)), 0.5)
-
-    def input_fn(params):
-        words = np.arange(16)[:, None] % 9
-        return tf.data.Dataset.from_tensors(({"word": words}, words.astype(np.float32))).repeat()
-
-    receive = harness.receiver_of(word=(tf.int64, [None, 1]))
-    table = ee.TableConfig(9, 4, v1.ones_initializer(), "mean")
-    spec = harness.tables_spec({"word": table}, ee.AdagradParameters(0.5))
-    served = {}
-    for device in ("host", place):
-        before, program = tmp_path / device / "before", (device, 2, model_fn, spec, input_fn)
-        trained(before, *program)
-        after, variables = trained(
-            tmp_path / device / "after", *program, steps=2, warm_start_from=str(before)
-        )
-        serve = harness.exported(after, tmp_path / device / "export", receive)
-        output = serve(word=tf.constant([[3], [8]], tf.int64))["output"].numpy()
-        served[device] = {**variables, "served": output}
-    harness.same(served["host"], served[place])
-
-
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_a_bad_id_is_named_and_no_checkpoint_is_written(place, tmp_path):
     def input_fn(params):

@@ -41,15 +41,6 @@ def of_python(step):
     return tf.ensure_shape(rate, [])
 
 
-def of_strings(step):
-    return 0.5 / (1 + tf.strings.to_number(tf.strings.as_string(step)))
-
-
-def asserted(step):
-    with tf.control_dependencies([tf.debugging.assert_less(step, v1.to_int64(STEPS))]):
-        return decaying(step)
-
-
 def of_an_asserted_variable(step):
     rate = of_a_variable(step)
     with tf.control_dependencies([tf.debugging.assert_greater(rate, 0.05)]):
@@ -118,8 +109,6 @@ def trained(
         (decaying, 0),
         (of_a_variable, 0),
         (of_python, STEPS),
-        (of_strings, STEPS),
-        (asserted, STEPS),
         (of_an_asserted_variable, STEPS),
     ],
 )
@@ -207,21 +196,17 @@ def test_an_assert_in_a_rate_of_the_loss_is_refused(tmp_path):
     def rate(step):
         return in_control(step) + 0 * v1.get_collection("loss")[0]
 
-    assert harness.refusal(ValueError, trained, tmp_path, "pjrt+tables", rate) == (
-        "A learning rate of a table, or the gradient multiplier, is computed from a feature, with "
-        "an assert or another op that only the host runs: leave one of them out, or choose "
-        "tables='host'."
-    )
+    message = harness.refusal(ValueError, trained, tmp_path, "pjrt+tables", rate)
+    assert "is computed from a feature, with an assert or another op that only the host" in message
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("vocabulary", [embedding, tf.tpu.experimental.embedding])
-def test_rate_functions_of_tf2_optimizers_act_as_on_the_host(vocabulary, tmp_path):
+def test_rate_functions_of_tf2_optimizers_act_as_on_the_host(tmp_path):
     def rate_of(function):
         return lambda: function(v1.train.get_global_step())
 
-    adam = vocabulary.Adam(rate_of(of_branches), clipvalue=0.5)
-    adagrad = vocabulary.Adagrad(rate_of(decaying), weight_decay_factor=0.01)
+    adam = embedding.Adam(rate_of(of_branches), clipvalue=0.5)
+    adagrad = tf.tpu.experimental.embedding.Adagrad(rate_of(decaying), weight_decay_factor=0.01)
     of_host, of_devices = (
         trained(tmp_path / place, place, multiplier=multiplier, adam=adam, adagrad=adagrad)
         for place in ("host", "pjrt+tables")
@@ -249,44 +234,20 @@ def test_the_next_loop_waits_for_a_hook_that_saves_in_its_own_thread(run, tmp_pa
     harness.same(saved["host"], saved["pjrt+tables"])
 
 
-@pytest.mark.slow
-def test_a_training_without_saves_has_the_same_model_after_each_loop(tmp_path):
+def test_the_host_holds_tables_only_while_it_saves(tmp_path):
+    """Hooks read after each loop, before the host saves."""
 
-    def bias():
-        return next(one for one in v1.global_variables() if one.op.name == "bias")
-
-    seen = {}
-    for place in ("host", "pjrt+tables"):
-        read = harness.Reads(bias)
-        assert not trained(tmp_path / place, place, decaying, hooks=[read], run=NO_SAVES)
-        seen[place] = dict(enumerate(read.seen))
-    assert len(seen["host"]) == STEPS // LOOP
-    harness.same(seen["host"], seen["pjrt+tables"])
-
-
-class Held(v1.train.SessionRunHook):
-    """Records after each loop, before hooks save, whether the host holds a table or slot."""
-
-    def begin(self):
-        self.found = []
+    def are_held():
         tables = [one for one in v1.global_variables() if one.name.startswith(("a/", "b/"))]
         assert len(tables) == 5
-        self._are_held = [tf.raw_ops.VarIsInitializedOp(resource=one.handle) for one in tables]
+        return [tf.raw_ops.VarIsInitializedOp(resource=one.handle) for one in tables]
 
-    def after_run(self, run_context, run_values):
-        self.found.append(any(run_context.session.run(self._are_held)))
-
-
-def test_the_host_holds_tables_only_while_it_saves(tmp_path):
-    held = Held()
+    held = harness.Reads(are_held)
     trained(tmp_path, "pjrt+tables", decaying, hooks=[held])
-    assert held.found == [False] * (STEPS // LOOP)
-
-
-def test_a_hook_cannot_read_a_table_within_training(tmp_path):
+    assert held.seen == [[False] * 5] * (STEPS // LOOP)
     read = harness.Reads(lambda: next(one for one in v1.global_variables() if "a/" in one.name))
     with pytest.raises(tf.errors.FailedPreconditionError, match="Could not find variable a/"):
-        trained(tmp_path, "pjrt+tables", decaying, hooks=[read])
+        trained(tmp_path / "read", "pjrt+tables", decaying, hooks=[read])
 
 
 def test_a_changed_vocabulary_moves_the_rows_of_devices(tmp_path):
@@ -318,33 +279,31 @@ def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
     assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP
 
 
-def of_the_step(step, late):
+def after_a_loop(late):
     """Returns `late` after the first loop, else 1."""
-    return tf.where(tf.less(step, LOOP), 1.0, late)
+    return tf.where(v1.train.get_global_step() < LOOP, 1.0, late)
 
 
-@pytest.mark.parametrize("place", ["host", "pjrt+tables"])
-def test_infinite_slots_are_not_saved(place, tmp_path):
+def test_infinite_slots_are_not_saved(tmp_path):
     def explodes(features, labels, mode, params):
-        factor = of_the_step(v1.train.get_global_step(), 1e25)
-        return harness.minimized(mode, tf.reduce_sum(features["a"] + features["b"]) * factor)
+        loss = tf.reduce_sum(features["a"] + features["b"]) * after_a_loop(1e25)
+        return harness.minimized(mode, loss)
 
     with pytest.raises(ee.errors.NanLossError) as caught:
-        trained(tmp_path, place, model_fn=explodes)
+        trained(tmp_path, "pjrt+tables", model_fn=explodes)
     slot = "slot b/Adagrad of table 'b': infinity in 3 of 6 rows, ids 0, 1, 4"
     assert slot in str(caught.value)
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{LOOP}")
 
 
-@pytest.mark.parametrize("place", ["host", "pjrt+tables"])
-def test_a_nan_loss_names_the_op_of_the_model(place, tmp_path):
+def test_a_nan_loss_names_the_op_of_the_model(tmp_path):
     def makes_nan(features, labels, mode, params):
-        late = of_the_step(v1.train.get_global_step(), -1.0)
+        late = after_a_loop(-1.0)
         a_number = tf.reduce_sum(tf.math.log(late) + features["a"] * 0.0)
         return harness.minimized(mode, a_number + tf.reduce_sum(features["b"] ** 2) / 9.0)
 
     with pytest.raises(ee.errors.NanLossError) as caught:
-        trained(tmp_path, place, model_fn=makes_nan, run=NO_SAVES)
+        trained(tmp_path, "pjrt+tables", model_fn=makes_nan, run=NO_SAVES)
     assert "finite numbers: The op 'Log' was made by" in str(caught.value)
     assert "tf.math.log(late)" in str(caught.value)
 

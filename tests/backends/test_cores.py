@@ -1,10 +1,19 @@
-"""N cores in one graph: the copies of a step, and the ops between cores."""
+"""Emulated cores in one graph: the copies of a step, the ops between cores, and their context."""
+
+import contextlib
+import threading
 
 import harness
 import numpy as np
+import processes
+import pytest
 import tensorflow as tf
+from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.tpu import tpu_function
 from tensorflow.python.tpu.ops import tpu_ops
+from tensorflow_estimator.python.estimator.tpu import tpu_context
 
+from estimator_emb.backends.local import HostContext
 from estimator_emb.engine.cores import Cores
 
 v1 = tf.compat.v1
@@ -178,3 +187,99 @@ def test_ref_variables_are_written_once():
         session.run(variable.initializer)
         np.testing.assert_array_equal(session.run(got), [value * 10 for value in VALUES[:3]])
         assert session.run(variable) == 10
+
+
+# One core, and the context in which it runs
+
+
+@pytest.mark.parametrize("of_input", [True, False])
+def test_host_context_describes_one_core(of_input):
+    context = HostContext(call_from_input_fn=of_input)
+    assert isinstance(context, tpu_context.TPUContext)
+    assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
+    assert context.device_for_replica(0) == ("/device:CPU:0", 0)
+    assert context.tpu_host_placement_function(0) == "/device:CPU:0"
+    assert context.tpu_host_placement_function(host_id=0) == "/device:CPU:0"
+    of_input_fn = [lambda: context.current_host, context.current_input_fn_deployment]
+    of_model_fn = [lambda: context.device_assignment]
+    here, elsewhere = (of_input_fn, of_model_fn) if of_input else (of_model_fn, of_input_fn)
+    assert [get() for get in here] == ([0, ("/device:CPU:0", 0, 1, 1)] if of_input else [None])
+    place = "input_fn" if of_input else "model_fn"
+    for get in elsewhere:
+        message = f"This TPUContext instance must not be called from {place}."
+        assert harness.refusal(RuntimeError, get) == message
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda x, name: v1.tpu.cross_replica_sum(x, [[0]], name),
+        lambda x, name: tpu_ops.collective_permute(x, [[0, 0]], name),
+        lambda x, name: tpu_ops.all_to_all(x, 1, 0, 1, [[0]], name),
+    ],
+)
+def test_collectives_are_identities_on_one_core(op):
+    with tf.Graph().as_default(), v1.Session() as session:
+        x = tf.constant(VALUES[0], tf.float32)
+        with Cores().running():
+            result = op(x, name="result")
+            (slope,) = tf.gradients(result * result, x)
+        assert result.op.name == "result"
+        np.testing.assert_array_equal(session.run(result), VALUES[0])
+        np.testing.assert_array_equal(session.run(slope), 2 * VALUES[0])
+
+
+def shards():
+    return tpu_function.get_tpu_context().number_of_shards
+
+
+def test_ops_are_restored_after_an_exception():
+    original = gen_tpu_ops.cross_replica_sum
+    with pytest.raises(KeyError):
+        with Cores().running():
+            assert gen_tpu_ops.cross_replica_sum is not original and shards() == 1
+            raise KeyError("in model_fn")
+    assert gen_tpu_ops.cross_replica_sum is original and shards() is None
+
+
+@pytest.mark.parametrize("shard_context", [True, False])
+def test_nested_cores(shard_context):
+    """TensorFlow refuses nested shard contexts. The outer core stays active."""
+    with Cores().running():
+        inside = gen_tpu_ops.cross_replica_sum
+        refused = pytest.raises(NotImplementedError, match="^tpu_shard_context cannot be nested")
+        with refused if shard_context else contextlib.nullcontext():
+            with Cores().running(shard_context):
+                assert gen_tpu_ops.cross_replica_sum is inside and shards() == 1
+        assert gen_tpu_ops.cross_replica_sum is inside and shards() == 1
+
+
+@pytest.mark.parametrize("shard_context", [True, False])
+def test_cores_are_isolated_between_threads(shard_context):
+    """Two estimators run model_fn in two threads, each with its own cores."""
+    both, done = threading.Barrier(2, timeout=processes.HANGS), threading.Event()
+    found = {}
+
+    def summed(count):
+        with tf.Graph().as_default() as graph:
+            cores = Cores(count)
+            with cores.running(shard_context):
+                both.wait()
+                v1.tpu.cross_replica_sum(tf.constant([1.0]), [list(range(count))])
+                both.wait()
+                found[count] = shards(), bool(cores.collectives)
+                done.wait(processes.HANGS)
+            assert "CrossReplicaSum" not in {op.type for op in graph.get_operations()}
+
+    threads = [threading.Thread(target=summed, args=[count]) for count in (1, 2)]
+    for thread in threads:
+        thread.start()
+    while len(found) < 2 and all(thread.is_alive() for thread in threads):
+        threads[0].join(0.01)
+    with tf.Graph().as_default():  # A third thread, outside any model_fn.
+        total = v1.tpu.cross_replica_sum(tf.constant([1.0]), [[0]])
+        assert total.op.type == "CrossReplicaSum"
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert found == {count: (count if shard_context else None, count > 1) for count in (1, 2)}
