@@ -26,48 +26,38 @@ def metric_and_reset(value):
         return read, v1.variables_initializer(v1.local_variables())
 
 
-def in_host_call(loss):
-    def host_call(loss):
-        # This function's own variables and table.
-        total = v1.Variable(
-            lambda: tf.zeros([]) + tf.constant(1.0),
-            trainable=False,
-            collections=[v1.GraphKeys.LOCAL_VARIABLES],
-            use_resource=True,
-        )
-        words = tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([7]))
-        found = tf.lookup.StaticHashTable(words, 0).lookup(tf.constant("a"))
-        return [*metric_and_reset(loss), total.assign_add(1.0), found]
-
-    return {"host_call": (host_call, [tf.reshape(loss, [1])])}
+def host_call(loss):
+    """Resets a metric, and has its own variable and table."""
+    total = v1.Variable(
+        lambda: tf.zeros([]) + tf.constant(1.0),
+        trainable=False,
+        collections=[v1.GraphKeys.LOCAL_VARIABLES],
+        use_resource=True,
+    )
+    words = tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([7]))
+    found = tf.lookup.StaticHashTable(words, 0).lookup(tf.constant("a"))
+    return [*metric_and_reset(loss), total.assign_add(1.0), found]
 
 
-def in_train_op(loss):
-    return {}
-
-
-def in_metrics(loss):
-    def metrics(loss):
-        read, reset = metric_and_reset(loss)
-        with tf.control_dependencies([reset]):
-            update = tf.identity(read)
-        return {"reset": (read, update)}
-
-    return {"eval_metrics": (metrics, [tf.reshape(loss, [1])])}
+def metrics(loss):
+    read, reset = metric_and_reset(loss)
+    with tf.control_dependencies([reset]):
+        return {"reset": (read, tf.identity(read))}
 
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("with_tables", [True, False], ids=["tables", "without tables"])
 @pytest.mark.parametrize("cores", [None, 1, 2])
-@pytest.mark.parametrize("place", [in_host_call, in_train_op, in_metrics])
-def test_session_with_a_reset_op_begins_without_running_the_step(
-    place, cores, with_tables, tmp_path
-):
+def test_session_with_a_reset_op_begins_without_running_the_step(cores, with_tables, tmp_path):
+    """train_op, host_call and eval_metrics each have such an op."""
+
     def model_fn(features, labels, mode, params):
         given = features["x"] if with_tables else features["d"]
         loss = tf.reduce_mean(tf.square(v1.layers.dense(given, 1) - labels))
-        spec = harness.minimized(mode, loss, 0.1, **place(loss))
-        if place is in_train_op and mode == ee.ModeKeys.TRAIN:
+        functions = {"host_call": host_call, "eval_metrics": metrics}
+        fields = {name: (function, [loss[None]]) for name, function in functions.items()}
+        spec = harness.minimized(mode, loss, 0.1, **fields)
+        if mode == ee.ModeKeys.TRAIN:
             spec = spec._replace(train_op=tf.group(spec.train_op, *metric_and_reset(loss)))
         return spec
 
@@ -76,5 +66,5 @@ def test_session_with_a_reset_op_begins_without_running_the_step(
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, tpu=tpu)
     estimator.train(input_fn, max_steps=4)
     assert estimator.get_variable_value("global_step") == 4
-    metrics = estimator.evaluate(input_fn, steps=2)
-    assert metrics["global_step"] == 4 and np.isfinite(metrics["loss"])
+    found = estimator.evaluate(input_fn, steps=2)
+    assert found["global_step"] == 4 and np.isfinite(found["loss"])

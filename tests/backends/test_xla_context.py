@@ -6,7 +6,6 @@ import tensorflow as tf
 from tensorflow.python.distribute import tpu_util
 from tensorflow.python.ops import control_flow_util
 
-import estimator_emb as ee
 from estimator_emb.engine.cores import Cores
 
 v1 = tf.compat.v1
@@ -116,16 +115,3 @@ def test_a_model_writes_summaries_only_if_it_is_not_compiled(tmp_path):
         # tensorflow-estimator calls host functions in its own XLA context.
         assert asked_in == [*answers, cores is not None][: len(asked_in)]
         assert len(asked_in) >= 2
-
-
-def test_no_xla_context_off_a_tpu(installed, tmp_path):
-    answers = []
-
-    def model_fn(features, labels, mode):
-        answers.append(asked())
-        loss = tf.reduce_mean(features) * v1.get_variable("w", initializer=1.0)
-        train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
-        return ee.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    ee.Estimator(model_fn, str(tmp_path)).train(lambda: tf.constant([1.0]), steps=1)
-    assert answers == [dict.fromkeys(answers[0], False)]
