@@ -13,6 +13,11 @@ ROWS = {"words": 6, "user": 5}
 
 def make(model_dir):
     start = {name: np.arange(2.0 * rows).reshape(rows, 2) / 10 for name, rows in ROWS.items()}
+    words, user = (
+        ee.TableConfig(rows, 2, harness.initializer(start[name]), "sum")
+        for name, rows in ROWS.items()
+    )
+    adagrad = ee.AdagradParameters(0.25, initial_accumulator=1.0)
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={
             "title": ee.FeatureConfig("words", weight_key="title_weights"),
@@ -20,21 +25,8 @@ def make(model_dir):
             "user": ee.FeatureConfig("user"),
         },
         table_to_config_dict={
-            "words": ee.TableConfig(
-                6,
-                2,
-                initializer=harness.initializer(start["words"]),
-                combiner="sum",
-                hot_id_replication=True,
-                learning_rate=0.5,
-            ),
-            "user": ee.TableConfig(
-                5,
-                2,
-                initializer=harness.initializer(start["user"]),
-                combiner=None,
-                optimization_parameters=ee.AdagradParameters(0.25, initial_accumulator=1.0),
-            ),
+            "words": words._replace(hot_id_replication=True, learning_rate=0.5),
+            "user": user._replace(combiner=None, optimization_parameters=adagrad),
         },
         optimization_parameters=ee.StochasticGradientDescentParameters(9.0),
     )

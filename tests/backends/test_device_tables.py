@@ -292,6 +292,7 @@ def test_a_whole_step_copies_no_table_on_a_tpu(
         on_tpu = library.DeviceTables(larger, features, **{**rest, "packs": True})
         step = devices.JittedStep(module, described, dataclasses.replace(of_step, tables=on_tpu))
         program = step.ahead_of_time(given["ids"], options)
+        assert "all-reduce" in program.as_text()
         check_no_copies(program, on_tpu.stacks)
         return program.memory_analysis().temp_size_in_bytes
 

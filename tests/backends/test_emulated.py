@@ -6,7 +6,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from emulated_program import SPEC, batches, make, model_fn, without_labels
+from emulated_program import SPEC, make, model_fn
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 
 import estimator_emb as ee
@@ -16,21 +16,6 @@ from estimator_emb.reporting import progress
 PIPELINES = ee.InputPipelineConfig
 
 v1 = tf.compat.v1
-
-
-def all_of(model_dir, cores, pipeline):
-    estimator = make(model_fn, model_dir, cores, pipeline, SPEC)
-    estimator.train(batches, steps=3)
-    error = estimator.evaluate(batches, steps=2)["error"]
-    predictions = list(estimator.predict(without_labels))
-    assert len(predictions) == 31
-    of_samples = {key: [one[key] for one in predictions] for key in ("output", "words")}
-    return {**harness.saved(model_dir, 3), "error": error, **of_samples}
-
-
-@pytest.fixture(scope="module")
-def on_one_core(tmp_path_factory):
-    return all_of(tmp_path_factory.mktemp("one"), 1, PIPELINES.PER_HOST_V1)
 
 
 @pytest.mark.parametrize("device", ["emulate", "host"])
@@ -44,16 +29,6 @@ def test_device_emulate_and_its_older_name_emulate_a_tpu(door, device, monkeypat
     config = ee.RunConfig(model_dir=tmp_path, tpu_config=tpu_config)
     made = ee.TPUEstimator(model_fn, config=config, use_tpu=True, train_batch_size=8)
     assert isinstance(made.backend, EmulatedTPU)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cores", "pipeline"), [(4, PIPELINES.PER_HOST_V1), (3, PIPELINES.PER_HOST_V2)]
-)
-def test_n_cores_train_as_one(cores, pipeline, on_one_core, tmp_path):
-    got = all_of(tmp_path, cores, pipeline)
-    assert {"past_words_shared_embedding/Adam/m", "dense_1/kernel/Adagrad"} < set(got)
-    harness.same(got, on_one_core, 1e-4, 1e-6)
 
 
 # A small model whose numbers are all known.

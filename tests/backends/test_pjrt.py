@@ -41,12 +41,9 @@ def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
     for device in ("host", place):
         estimator, variables = trained(tmp_path / device, device, cores, spec=spec)
         metrics = estimator.evaluate(batches, steps=3)
-        predictions = list(estimator.predict(without_labels))
-        assert len(predictions) == 31
-        found[device] = (variables, metrics, predictions)
-    for of_host, of_devices in zip(found["host"][:2], found[place][:2], strict=True):
-        harness.same(of_host, of_devices)
-    for of_host, of_devices in zip(found["host"][2], found[place][2], strict=True):
+        found[device] = [variables, metrics, *estimator.predict(without_labels)]
+        assert len(found[device]) == 2 + 31
+    for of_host, of_devices in zip(*found.values(), strict=True):
         harness.same(of_host, of_devices)
     which = "a PJRT device: cpu:0" if cores == 1 else "8 PJRT devices: cpu:0 to cpu:7"
     assert f"The model runs on {which}." in caplog.messages
@@ -140,13 +137,13 @@ def test_models_of_every_kind_train_like_on_the_host(of, cores, tmp_path):
         train_op = optimizer.minimize(loss, step)
         if "kept" in extra:
             train_op = tf.group(train_op, extra["kept"])
-        tensors = [loss[None], tf.reshape(step, [1])]
-        scaffold = lambda: v1.train.Scaffold(  # noqa: E731
-            init_fn=lambda scaffold, session: written.append("initialized")
-        )
+        calls_host = host_call, [loss[None], tf.reshape(step, [1])]
         return ee.TPUEstimatorSpec(
-            mode, loss=loss, train_op=train_op, host_call=(host_call, tensors), scaffold_fn=scaffold
+            mode, loss=loss, train_op=train_op, host_call=calls_host, scaffold_fn=scaffold_fn
         )
+
+    def scaffold_fn():
+        return v1.train.Scaffold(init_fn=lambda *_: written.append("initialized"))
 
     rng = np.random.default_rng(3)
     rows = {"x": harness.normal(rng, 64, 4), "word": rng.integers(0, 9, [64, 2])}
@@ -427,27 +424,6 @@ def test_training_resumes_after_a_signal(number, place, owner, function, call, t
     both = at_once.keys() & went_on.keys()
     assert {name for name in at_once if name.endswith("step 20")} <= both
     harness.same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "v4:2x2x1", "v2:2x2"])
-def test_libtpu_compiles_the_jit_that_runs(topology, tpu_devices, tmp_path, monkeypatch):
-    """The TPU compiler compiles the step that devices just ran, ahead of time."""
-    from estimator_emb.backends.xla import devices
-
-    modules = []
-    monkeypatch.setattr(
-        devices,
-        "LoweredModule",
-        lambda *arguments, make=devices.LoweredModule: (
-            modules.append(make(*arguments)) or modules[-1]
-        ),
-    )
-    trained(tmp_path, "pjrt", 8, steps=2)
-    compiled = devices.JittedStep(modules[0], tpu_devices(topology)).ahead_of_time()
-    assert "all-reduce" in compiled.as_text()
-    assert compiled.memory_analysis().alias_size_in_bytes > 0, "variables are not donated"
 
 
 @pytest.mark.slow

@@ -1,11 +1,10 @@
 """Tables in the memory of PJRT devices: their rates, and when the host has a copy."""
 
-import subprocess
-import sys
 import time
 
 import harness
 import numpy as np
+import processes
 import pytest
 import tensorflow as tf
 from emulated_program import every_checkpoint
@@ -309,47 +308,31 @@ def test_a_nan_loss_names_the_op_of_the_model(tmp_path):
 
 
 MEASURED = """
-import estimator_emb as ee, numpy as np, tensorflow as tf
+    import sys
 
-v1, rows, peaks = tf.compat.v1, {rows}, {{}}
+    import estimator_emb as ee
+    import harness
+    import numpy as np
+    import tensorflow as tf
 
-def measured(name):
-    lines = dict(one.split(":") for one in open("/proc/self/status") if one.startswith("Vm"))
-    peaks.setdefault(name, int(lines["VmHWM"].split()[0]) * 1024)
-    open("/proc/self/clear_refs", "w").write("5")  # The peak begins anew.
+    rows, model_dir, peaks = int(sys.argv[1]), sys.argv[2], []
 
-class Measures(v1.train.SessionRunHook):
-    steps = 0
+    def measure():
+        lines = dict(one.split(":") for one in open("/proc/self/status") if one.startswith("Vm"))
+        peaks.append(int(lines["VmHWM"].split()[0]) * 1024)
+        open("/proc/self/clear_refs", "w").write("5")  # The peak begins anew.
 
-    def after_run(self, run_context, run_values):
-        self.steps += 1
-        measured({{1: "start", 4: "training", 6: "save"}}.get(self.steps))
+    def model_fn(features, labels, mode, params):
+        return harness.minimized(mode, tf.reduce_mean((features["a"] + features["b"]) ** 2))
 
-def input_fn(params):
-    ids = np.arange(64, dtype=np.int64)
-    return tf.data.Dataset.from_tensors({{"a": ids, "b": ids}}).repeat()
-
-def model_fn(features, labels, mode, params):
-    loss = tf.reduce_mean((features["a"] + features["b"]) ** 2)
-    optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(0.1))
-    train_op = optimizer.minimize(loss, v1.train.get_global_step())
-    return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-tables = {{key: ee.TableConfig(rows, 16) for key in "ab"}}
-features, adagrad = {{key: ee.FeatureConfig(key) for key in "ab"}}, ee.AdagradParameters(0.1)
-spec = ee.EmbeddingConfigSpec(
-    feature_to_config_dict=features,
-    table_to_config_dict=tables,
-    optimization_parameters=adagrad,
-)
-devices = ee.TPUConfig(iterations_per_loop=1, num_shards=1, device="pjrt", tables="device")
-run = ee.RunConfig(model_dir={folder!r}, save_checkpoints_steps=5, tpu_config=devices)
-made = ee.TPUEstimator(
-    model_fn, config=run, train_batch_size=64, embedding_config_spec=spec, use_tpu=True
-)
-made.train(input_fn, steps=6, hooks=[Measures()])
-print(*(peaks[one] for one in ("start", "training", "save")))
+    tables = dict.fromkeys("ab", ee.TableConfig(rows, 16))
+    spec = harness.tables_spec(tables, ee.AdagradParameters(0.1))
+    batch, run = (dict.fromkeys("ab", np.arange(64)), np.zeros(64)), {"save_checkpoints_steps": 5}
+    made = harness.estimator(model_fn, spec, model_dir, 64, "pjrt+tables", 1, run)
+    made.train(harness.input_fn_of([batch] * 6), hooks=[harness.AfterStep(measure)])
+    print(*peaks)
 """
+"""Prints the peak of memory until the end of each step. The sixth begins after a save."""
 
 
 @pytest.mark.slow
@@ -357,10 +340,9 @@ def test_the_host_frees_the_memory_of_tables(tmp_path):
     """The tables' bytes: once on the CPU device, and while training begins and saves, once more."""
 
     def peaks(rows):
-        program = MEASURED.format(rows=rows, folder=str(tmp_path / str(rows)))
-        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return np.array(done.stdout.split(), float)
+        done = processes.run(MEASURED, rows, tmp_path / str(rows))
+        start, _, _, training, _, save = map(float, done.stdout.split())
+        return np.array([start, training, save])
 
     rows = 2_000_000
     of_tables = 2 * rows * 16 * 4 * 2

@@ -194,24 +194,19 @@ SAVED = {
     dict_spec: ["large", "large/Adam/m", "large/Adam/v", "small", "small/Ftrl", "small/Ftrl_1"],
 }
 """Variables of tables in a checkpoint."""
-SIZES = {
-    column_spec: "2 tables, 40 rows, 100 parameters, 0.0 MB with slots (Adagrad x 2)",
-    dict_spec: "2 tables, 51 rows, 133 parameters, 0.0 MB with slots (Adam x 1, Ftrl x 1)",
-}
 
 
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy", [(column_spec, 1, "div"), (dict_spec, 2, "mod")]
 )
-def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog):
+def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, same_message):
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = spec_of(partition_strategy=strategy, clipping_limit=0.5)
     tpu_config = tpu_described.per_core_input(tpu_generation="v4" if hosts > 1 else "v2")
     reached = train(spec, tmp_path, hosts, tpu_config=tpu_config)
-    assert [one for one in harness.said(caplog) if "tables" in one] == [
-        f"Embedding tables train on the TPU's embedding hardware, over {hosts} host"
-        f"{'s' * (hosts > 1)}: {SIZES[spec_of]}."
-    ]
+    (said,) = [one for one in harness.said(caplog) if "tables" in one]
+    assert said.startswith("Embedding tables train on the TPU's embedding hardware, over ")
+    same_message(said)
     # The tables are loaded before the first step, and retrieved after each loop.
     loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
     assert len(loads) == len(retrieves) == 2 * hosts

@@ -142,7 +142,7 @@ def judged(program, mode, steps, model_dir):
 V1 = {"per_host_input_for_training": PIPELINES.PER_HOST_V1}
 
 GOOD = {
-    "config dicts": case(),
+    "config dicts, PER_HOST_V1": case(tpu=V1),
     "features of every form": case(
         spec=spec(
             features={
@@ -182,15 +182,6 @@ GOOD = {
             "c": sparse_of([4]),
         },
     ),
-    "PER_HOST_V1": case(tpu=V1),
-    "fields of the spec": case(
-        spec=spec(
-            partition_strategy="mod",
-            pipeline_execution_with_tensor_core=True,
-            clipping_limit=0.5,
-            experimental_gradient_multiplier_fn=lambda step: -0.5,
-        )
-    ),
     "a host_call with a variable of its own": case(fields=host_call(assigns_its_own)),
     "a host_call that reads in a dataset": case(fields=host_call(reads_in_a_dataset)),
     "an evaluation": case(mode="eval"),
@@ -216,7 +207,7 @@ GOOD = {
         tpu={"eval_training_input_configuration": PIPELINES.SLICED},
         loss=lambda loss, features: loss * tf.ensure_shape(features["x"], [4, 3])[0, 0],
     ),
-    "two tables with optimizers and rates of their own": case(
+    "two tables and the fields of the spec": case(
         spec=spec(
             {
                 "t": ee.TableConfig(6, 4, combiner="sum", optimization_parameters=ADAGRAD(0.1)),
@@ -230,6 +221,10 @@ GOOD = {
             },
             {"a": ee.FeatureConfig("t"), "b": ee.FeatureConfig("u")},
             optimization_parameters=None,
+            partition_strategy="mod",
+            pipeline_execution_with_tensor_core=True,
+            clipping_limit=0.5,
+            experimental_gradient_multiplier_fn=lambda step: -0.5,
         ),
         features={"a": sparse_of([1, 2]), "b": dense([3, -1])},
     ),
@@ -274,9 +269,6 @@ RAISE = {
         mode="infer",
     ),
     "one shard": case(found="num_shards", tpu={"num_shards": 1}),
-    "a training without steps": case(
-        found="one of `steps` or `max_steps` must be set", steps={"max_steps": None}
-    ),
     "an evaluation without steps": case(
         found="Evaluate `steps` must be set on TPU", mode="eval", steps={"steps": None}
     ),
@@ -329,7 +321,7 @@ LATER = {
 }
 """Programs for which `use_tpu=True` raises no error before a session opens."""
 
-FAST = ("config dicts", "columns", "a rate that fails")
+FAST = ("config dicts, PER_HOST_V1", "columns", "a rate that fails")
 
 
 def table():

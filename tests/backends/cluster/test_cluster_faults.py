@@ -72,15 +72,9 @@ def train(directory, hurry):
 
         return harness.dataset([batch]).repeat().map(slowly).prefetch(1)
 
-    config = ee.RunConfig(
-        model_dir=directory,
-        save_checkpoints_secs=2,
-        keep_checkpoint_max=None,
-        log_step_count_steps=None,
-        save_summary_steps=None,
-    )
+    run = {**harness.SILENT, "save_checkpoints_secs": 2, "keep_checkpoint_max": None}
     model_fn = harness.gradient_model_fn(optimizers)
-    estimator = harness.configured(model_fn, spec, config, len(IDS), use_tpu=False)
+    estimator = harness.estimator(model_fn, spec, directory, len(IDS), run=run)
     hooks = [Record(f"{hurry}.{os.getpid()}.steps")]
     ee.train_and_evaluate(
         estimator,
