@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from emulated_program import SPEC, make, model_fn
 from tensorflow.python.ops import summary_ops_v2 as contrib_summary
+from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 import estimator_emb as ee
 from estimator_emb.backends.emulated.backend import EmulatedTPU
@@ -197,15 +198,57 @@ def test_host_call_summaries_do_not_run_extra_steps(tmp_path):
     assert list((tmp_path / "summaries").glob("events*"))
 
 
+def sliced(rows, samples, size):
+    """Returns the rows that stock yields from all cores' rows, for a batch of `samples`."""
+    signals = {
+        "padding_mask": tf.cast(tf.range(size) >= samples, tf.int32),
+        "stopping": tf.fill([size, 1], False),
+    }
+    return tpu_estimator._PaddingSignals.slice_tensor_or_dict(tf.constant(rows), signals).numpy()
+
+
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
-def test_predict_accepts_a_partial_last_batch(pipeline, tmp_path):
-    estimator = make(one_weight(), tmp_path, 2, pipeline, batch=4)
+@pytest.mark.parametrize("cores", [1, 2, 4])
+def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipeline, tmp_path):
+    def model_fn(features, labels, mode, params):
+        v1.get_variable("w", initializer=1.0)
+        predictions = {
+            "x": features["x"] * 2.0,
+            "core": tf.reshape(tf.reduce_max(features["x"]), [1]),
+            "pairs": tf.reshape(features["x"] + [[0.0, 0.5]], [-1]),
+        }
+        return ee.TPUEstimatorSpec(mode, predictions=predictions)
 
     def input_fn(params):
-        seven = tf.data.Dataset.from_tensor_slices(np.arange(7, dtype=np.float32))
-        return seven.batch(params["batch_size"])
+        xs = np.arange(10, dtype=np.float32)[:, None]
+        return tf.data.Dataset.from_tensor_slices({"x": xs}).batch(params["batch_size"])
 
-    assert [one["y"] for one in estimator.predict(input_fn)] == list(range(7))
+    estimator = make(model_fn, tmp_path, cores, pipeline, batch=4)
+    got = list(estimator.predict(input_fn, yield_single_examples=False))
+    assert len(got) == 3
+    for batch, predictions in enumerate(got):
+        x = np.float32([[4 * batch + row] for row in range(4)])
+        samples = min(4, 10 - 4 * batch)
+        x[samples:] = 0
+        if pipeline is PIPELINES.PER_HOST_V2:
+            # A core without a batch gets the first batch again.
+            for start in range(0, 4, 4 // cores):
+                if start >= samples:
+                    x[start : start + 4 // cores, 0] = range(4 // cores)
+        rows = {
+            "x": x * 2,
+            "core": x.reshape(cores, -1).max(1),
+            "pairs": (x + np.float32([[0, 0.5]])).reshape(-1),
+        }
+        assert predictions.keys() == rows.keys()
+        for name, value in rows.items():
+            np.testing.assert_array_equal(
+                predictions[name], sliced(value, samples, 4), name, strict=True
+            )
+    if cores > 1:
+        message = harness.refusal(ValueError, list, estimator.predict(input_fn))
+        assert message.startswith("Batch length of predictions should be same.")
 
 
 def test_predict_needs_a_dataset_without_a_batch_axis(tmp_path):
@@ -291,30 +334,6 @@ def test_ignored_options_are_logged_once(tmp_path, caplog):
         make(model_fn, tmp_path, 2, tpu=options)
     ignored = [f"TPUConfig: {name} has no meaning where a TPU is emulated." for name in options]
     assert harness.said(caplog) == ignored
-
-
-def test_a_replica_may_span_several_cores(tmp_path):
-    """`num_cores_per_replica` adds devices and an assignment, with the same arithmetic."""
-    seen = []
-
-    def model_fn(features, labels, mode, params):
-        context = params["context"]
-        assignment = context.device_assignment
-        seen.append((context.num_replicas, assignment.num_replicas, features.shape.as_list()))
-        seen.append((assignment.num_cores_per_replica, assignment.core_assignment.shape))
-        with tf.device(v1.tpu.core(0)):
-            w = v1.get_variable("w", initializer=1.0)
-            product = features * w
-        with tf.device(v1.tpu.core(1)):
-            loss = tf.reduce_sum(product) * 2.0
-        return harness.minimized(mode, loss)
-
-    estimator = make(
-        model_fn, tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu={"num_cores_per_replica": 2}
-    )
-    estimator.train(numbers(1, 2, 30, 40), steps=1)
-    assert seen == [(2, 2, [2]), (2, (2, 2, 4))]
-    assert estimator.get_variable_value("w") == 1 - (3 + 70)
 
 
 # Gradients that are not summed over the cores

@@ -85,16 +85,15 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
         np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)
 
 
-class Dies(tf.compat.v1.train.SessionRunHook):
-    """Makes a trainer fail after some steps, so that it saves nothing."""
+def dies_after(steps):
+    """Returns a hook that makes a trainer fail, so that it saves nothing."""
+    left = iter(range(steps - 1))
 
-    def __init__(self, steps):
-        self._left = steps
-
-    def after_run(self, run_context, run_values):
-        self._left -= 1
-        if not self._left:
+    def die():
+        if next(left, None) is None:
             raise RuntimeError("the chief dies")
+
+    return harness.AfterStep(die)
 
 
 def chief_of(cluster, model_dir):
@@ -123,7 +122,7 @@ def test_a_restarted_chief_continues_from_the_servers_step(said, tmp_path):
     again = ((tmp_path, 5), (f"{tmp_path}/", 1), (f"{tmp_path}/../{tmp_path.name}", 1))
     for folder, steps in again:
         with pytest.raises(RuntimeError, match="the chief dies"):
-            chief_of(cluster, folder)(100, Dies(steps))
+            chief_of(cluster, folder)(100, dies_after(steps))
     chief_of(cluster, tmp_path)(12)
     assert [line for line in said() if "hold step" in line] == [
         f"The parameter servers hold step {held}: training goes on from there, not from the "
@@ -175,7 +174,7 @@ def test_all_servers_restore_after_one_lost_its_variables(
     train(2)
     if new_chief:
         with pytest.raises(RuntimeError, match="the chief dies"):
-            train(100, Dies(5))
+            train(100, dies_after(5))
         for server in lost:
             assert cluster.forget("ps", server, variables)
         train(10)

@@ -80,44 +80,25 @@ def test_a_model_that_gathers_over_cores_trains_like_numpy(cores, tmp_path):
     np.testing.assert_allclose([one["loss"] for one in predicted], losses, rtol=1e-3)
 
 
-WAYS = {
-    "xla": lambda: xla.replica_id(),
-    "gen_xla_ops": lambda: gen_xla_ops.xla_replica_id(),
-    "tf.function": lambda: tf.function(lambda: xla.replica_id() + 0)(),
-    "tf.cond": lambda: tf.cond(v1.placeholder_with_default(True, []), xla.replica_id, lambda: -1),
-    "tf.while_loop": lambda: tf.while_loop(
+NUMBERS = {
+    "xla": lambda _: xla.replica_id(),
+    "gen_xla_ops": lambda _: gen_xla_ops.xla_replica_id(),
+    "tf.function": lambda _: tf.function(lambda: xla.replica_id() + 0)(),
+    "tf.cond": lambda _: tf.cond(v1.placeholder_with_default(True, []), xla.replica_id, lambda: -1),
+    "tf.while_loop": lambda _: tf.while_loop(
         lambda step, _: step < 2, lambda step, total: (step + 1, total + xla.replica_id()), (0, 0)
     )[1] // 2,
-    "tf.map_fn": lambda: tf.map_fn(lambda _: xla.replica_id(), tf.constant([0, 0]))[1],
+    "tf.map_fn": lambda _: tf.map_fn(lambda _: xla.replica_id(), tf.constant([0, 0]))[1],
 }  # fmt: skip
-
-
-@pytest.mark.fast(6)
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("count", [1, 3])
-def test_replica_id_is_the_number_of_the_core(count, way, control_flow):
-    with tf.Graph().as_default() as graph, v1.Session() as session:
-        cores = Cores(count)
-        with cores.running(numbered=True):
-            number = WAYS[way]()
-        assert number.dtype == tf.int32
-        (of_cores,) = cores.replicate([number])
-        assert session.run(of_cores) == list(range(count))
-        assert all(op.type != "XlaReplicaId" for op in graph.get_operations())
-
-
-# The input of a core
-
-
 INPUTS = {
     "tpu_ops": lambda values: tpu_ops.tpu_replicated_input(values, name="pnum_constants"),
     "gen_tpu_ops": lambda values: gen_tpu_ops.tpu_replicated_input(values),
     "tensors": lambda values: tpu_ops.tpu_replicated_input([*map(tf.constant, values)]),
     "mirrored": lambda values: tpu_ops.tpu_replicated_input(values, is_mirrored_variable=True),
-    "tf.function": lambda values: tf.function(
+    "input in tf.function": lambda values: tf.function(
         lambda: tpu_ops.tpu_replicated_input([*values]) + 0
     )(),
-    "tf.cond": lambda values: tf.cond(
+    "input in tf.cond": lambda values: tf.cond(
         v1.placeholder_with_default(True, []),
         lambda: tpu_ops.tpu_replicated_input([*values]),
         lambda: -1,
@@ -125,19 +106,22 @@ INPUTS = {
 }  # fmt: skip
 
 
-@pytest.mark.fast(4)
-@pytest.mark.parametrize("way", INPUTS)
+@pytest.mark.fast(10)
+@pytest.mark.parametrize("way", NUMBERS | INPUTS)
 @pytest.mark.parametrize("count", [1, 3])
-def test_replicated_input_gives_each_core_its_value(count, way, control_flow):
-    given = [7 * core + 2 for core in range(count)]
+def test_a_core_gets_its_number_or_its_input(count, way, control_flow):
+    inputs = [7 * core + 2 for core in range(count)]
     with tf.Graph().as_default() as graph, v1.Session() as session:
         cores = Cores(count)
         with cores.running(numbered=True):
-            mine = INPUTS[way](given)
+            mine = (NUMBERS | INPUTS)[way](inputs)
         assert mine.dtype == tf.int32 and mine.shape == []
         (of_cores,) = cores.replicate([mine])
-        assert session.run(of_cores) == given
-        assert all(op.type != "TPUReplicatedInput" for op in graph.get_operations())
+        assert session.run(of_cores) == (inputs if way in INPUTS else [*range(count)])
+        assert not {op.type for op in graph.get_operations()} & {
+            "XlaReplicaId",
+            "TPUReplicatedInput",
+        }
 
 
 def test_replicated_input_refuses_other_inputs(same_message):

@@ -4,9 +4,11 @@ import logging
 import re
 
 import harness
+import numpy as np
 import pytest
 import tensorflow as tf
 import tpu_described
+from saved_values import save
 from tensorflow.python.tpu import tpu_embedding as legacy_module
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
 from tpu_cases import halving
@@ -341,3 +343,54 @@ def test_predict_says_where_to_predict(tmp_path, same_message):
     same_message(
         harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn)))
     )
+
+
+# Restoring: a graph is compared with its checkpoint before a session opens.
+
+
+def words_spec(rows=31, dimension=4, parameters=None):
+    """Returns (spec, model_fn, input_fn)."""
+    tables = {"words": ee.TableConfig(rows, dimension)}
+    spec = harness.tables_spec(tables, parameters or ee.AdagradParameters(0.1))
+
+    def only_words(params):
+        return input_fn(params).map(lambda features, labels: ({"words": features["words"]}, labels))
+
+    return spec, model_fn_of(None, ["words"]), only_words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_message):
+    saved = {}
+    for variable in train(words_spec(), tmp_path / "new", hosts).graph.get_collection("variables"):
+        part = variable._get_save_slice_info()
+        shape = part.full_shape if part else variable.shape.as_list()
+        saved[saved_name(variable)] = np.zeros(shape, variable.dtype.as_numpy_dtype)
+    assert saved["words"].shape == saved["words/Adagrad"].shape == (31, 4)
+    assert not [name for name in saved if "dummy" in name]
+    folder = tmp_path / "model"
+    # A legacy TPU's checkpoint also has helper variables.
+    helper = "tpu_embedding_dummy_table_variable_words"
+    helpers = {name: np.zeros([1], np.float32) for name in (helper, f"{helper}/Adam")}
+    path = save(f"{folder}/model.ckpt-0", {**saved, **helpers})
+    evaluate = tpu_described.evaluate
+    for how in (tpu_described.train, evaluate):
+        assert train(words_spec(), folder, hosts, how).graph
+
+    def refused(error, phrase, of_spec, model_dir=folder, **given):
+        with pytest.raises(error, match=f"^{phrase} from checkpoint failed: ") as caught:
+            train(of_spec, model_dir, hosts, **given)
+        same_message(caught.value)
+
+    # The hardware's tables are not trainable, so a warm start takes them only if it lists them.
+    refused(ValueError, "Restoring", words_spec(rows=40))
+    refused(ValueError, "Restoring", words_spec(rows=40), how=evaluate)
+    adam = words_spec(parameters=ee.AdamParameters(0.1))
+    refused(tf.errors.NotFoundError, "Restoring", adam)
+    settings = {"warm_start_from": ee.WarmStartSettings(path, ["words/part_"])}
+    refused(ValueError, "Warm-starting", words_spec(dimension=8), tmp_path / "new", **settings)
+    (folder / "checkpoint").unlink()
+    for how in (tpu_described.train, evaluate):
+        with pytest.raises(ValueError, match="which says which checkpoint is the latest, is miss"):
+            train(words_spec(), folder, hosts, how)

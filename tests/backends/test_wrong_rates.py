@@ -86,23 +86,14 @@ class State(tf.compat.v1.train.SessionRunHook):
         return self._session.run(self._variables)
 
 
-FAST = (("host", False, wrong_multiplier, -INFINITE), ("2 cores", False, wrong_rate, NAN))
-SLOW = (
-    ("host", False, wrong_rate_of_optimizer, -0.5),
-    ("host", True, wrong_rate, NAN),
-    ("1 core", False, wrong_rate_of_optimizer, -0.5),
-    ("2 cores", True, wrong_multiplier, -INFINITE),
-    ("2 cores", True, wrong_rate_of_optimizer, -0.5),
-    ("servers", False, wrong_rate, NAN),
-    ("servers", False, wrong_multiplier, -INFINITE),
-)
-
-
-@pytest.mark.sampled(4)
+@pytest.mark.fast(2)
+@pytest.mark.sampled(6)
 @on_both_kernels
+@pytest.mark.parametrize("way", ["host", "1 core", "2 cores", "servers"])
+@pytest.mark.parametrize("pipelined", [False, True])
 @pytest.mark.parametrize(
-    "way, pipelined, wrong, value",
-    [*FAST, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
+    "wrong, value",
+    [(wrong_rate, NAN), (wrong_rate_of_optimizer, -0.5), (wrong_multiplier, -INFINITE)],
 )
 def test_an_invalid_rate_stops_training_before_the_step_writes(
     way, pipelined, wrong, value, tmp_path, monkeypatch

@@ -71,10 +71,6 @@ class Cluster:
             session.run(gone)
             return count
 
-    @property
-    def trainers(self):
-        return [task for task in self.tasks if task[0] != "ps"]
-
     def config(self, job, index, **kwargs):
         """The RunConfig of a task."""
         task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
@@ -88,7 +84,7 @@ class Cluster:
           make: called with the job and index of each trainer; returns its estimator and input_fn.
           kwargs: of `TPUEstimator.train`.
         """
-        estimators = {task: make(*task) for task in self.trainers}
+        estimators = {task: make(*task) for task in self.tasks if task[0] != "ps"}
         start = threading.Barrier(len(estimators))
 
         def run(task):

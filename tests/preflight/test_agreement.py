@@ -108,19 +108,18 @@ def assigns_its_own(loss):
     return own.assign_add(loss[0])
 
 
-def case(found=None, mode="train", steps=None, generations=None, **fields):
+def case(found=None, mode="train", steps=None, **fields):
     """Returns a program with batches for each core, and how to judge and check it.
 
     Args:
       found: a part of the first finding, or None if the program is good.
       mode: "train", "eval" or "infer".
       steps: arguments of train or evaluate that leave the number of steps open.
-      generations: the generations to check, or None for the default.
       **fields: of the Program.
     """
     fields = {"spec": spec(), "features": {"a": sparse_of([1, 2])}, **fields}
     fields["tpu"] = {"per_host_input_for_training": PIPELINES.PER_HOST_V2, **fields.get("tpu", {})}
-    return tpu_described.Program(**fields), found, mode, steps or {}, generations
+    return tpu_described.Program(**fields), found, mode, steps or {}
 
 
 def judged(program, mode, steps, model_dir):
@@ -317,31 +316,27 @@ LATER = {
     "tables that do not fit": case(
         found="Tables and slots take", spec=of_table(ADAGRAD(0.1), rows=2**31, dimension=64)
     ),
-    "tables on v6e": case(found="SparseCore, which", generations=["v4", "v6e"]),
 }
 """Programs for which `use_tpu=True` raises no error before a session opens."""
 
 FAST = ("config dicts, PER_HOST_V1", "columns", "a rate that fails")
-
-
-def table():
-    for kind, cases in (("good", GOOD), ("raises", RAISE), ("later", LATER)):
-        for name, case in cases.items():
-            marks = [] if name in FAST else [pytest.mark.slow]
-            yield pytest.param(kind, case, id=name, marks=marks)
+CASES = [
+    pytest.param(kind, case, id=name, marks=[] if name in FAST else [pytest.mark.slow])
+    for kind, cases in (("good", GOOD), ("raises", RAISE), ("later", LATER))
+    for name, case in cases.items()
+]
 
 
 @pytest.mark.sampled(12)
-@pytest.mark.parametrize(("kind", "case"), table())
+@pytest.mark.parametrize(("kind", "case"), CASES)
 def test_check_agrees_with_use_tpu(kind, case, tmp_path):
-    program, found, mode, steps, generations = case
+    program, found, mode, steps = case
     error = judged(program, mode, steps, tmp_path / "judged")
     assert (error is not None) == (kind == "raises"), error
     report = preflight.check_program(
         program.emulated(tmp_path / "checked"),
         program.input_fn,
         mode,
-        generations,
         compile=False,
         replicas=program.tpu.get("num_shards", program.replicas),
         has_steps=not steps,

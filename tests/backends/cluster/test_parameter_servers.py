@@ -87,16 +87,9 @@ def test_a_chief_alone_trains_as_one_process_does(kernels, native_library, tmp_p
         said = "serves tables by TensorFlow's ops, without native kernels: ESTIMATOR_EMB_NATIVE is"
         assert f"Parameter server 1 {said} 0." in logs["ps", 1]
 
-    meta = tf.compat.v1.MetaGraphDef()
-    meta.ParseFromString((tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes())
-    devices = {node.name: node.device for node in meta.graph_def.node}
-    assert {devices["uneven/part_0"], devices["uneven/part_1"]} == {
-        "/job:ps/task:0", "/job:ps/task:1"
-    }  # fmt: skip
-    assert "one" in devices and "one/part_0" not in devices
-    ops = {node.op for node in meta.graph_def.node}
-    assert ("HostShardsUpdate" in ops) == native
-    kept = {node.device for node in meta.graph_def.node if node.op in ("Stage", "Unstage")}
+    meta = (tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes()
+    nodes = tf.compat.v1.MetaGraphDef.FromString(meta).graph_def.node
+    kept = {node.device for node in nodes if node.op in ("Stage", "Unstage")}
     assert kept == {"/job:chief/task:0"}
 
     make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
