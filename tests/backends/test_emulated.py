@@ -20,16 +20,11 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("device", ["emulate", "host"])
-@pytest.mark.parametrize("door", ["TPUConfig", "environment"])
-def test_device_emulate_and_its_older_name_emulate_a_tpu(door, device, monkeypatch, tmp_path):
-    monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
-    tpu_config = ee.TPUConfig(device=device)
-    if door == "environment":
-        monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", device)
-        tpu_config = None
-    config = ee.RunConfig(model_dir=tmp_path, tpu_config=tpu_config)
-    made = ee.TPUEstimator(model_fn, config=config, use_tpu=True, train_batch_size=8)
-    assert isinstance(made.backend, EmulatedTPU)
+def test_device_emulate_and_its_older_name_emulate_a_tpu(device, monkeypatch, tmp_path):
+    by_config = make(model_fn, tmp_path, None, tpu={"device": device})
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", device)
+    by_environment = make(model_fn, tmp_path, None, tpu={"device": None})
+    assert all(isinstance(made.backend, EmulatedTPU) for made in (by_config, by_environment))
 
 
 # A small model whose numbers are all known.
@@ -51,12 +46,11 @@ def mean(features, loss):
     return {"eval_metrics": (lambda x: {"mean": v1.metrics.mean(x)}, [features])}
 
 
-def numbers(*values, repeat=True):
+def numbers(*values):
     """Returns an input_fn for batches of the given numbers, in order."""
 
     def input_fn(params):
-        dataset = tf.data.Dataset.from_tensor_slices(np.array(values, np.float32))
-        dataset = dataset.repeat() if repeat else dataset
+        dataset = tf.data.Dataset.from_tensor_slices(np.array(values, np.float32)).repeat()
         return dataset.batch(params["batch_size"], drop_remainder=True)
 
     return input_fn

@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 from absl import flags
 from emulated_program import batches
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
@@ -111,18 +110,6 @@ def outside(loss):
     )
 
 
-def absent(loss):
-    made = gen_xla_ops.xla_custom_call_v2(
-        operands=[loss],
-        call_target_name="of_another_platform",
-        backend_config="",
-        has_side_effect=False,
-        result_dtypes=[tf.float32],
-        result_shapes=[tf.TensorShape([])],
-    )
-    return tf.stop_gradient(made[0])
-
-
 def permuted(loss):
     return tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]])
 
@@ -144,7 +131,6 @@ def queued(loss):
     ("of_loss", "first", "line", "last"),
     [
         (outside, "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
-        (absent, "implementation for untyped custom call to of_another", None, HOST_ONLY),
         (permuted, "model_fn calls collective_permute, and PJRT devices", "It is called", None),
         (
             unbounded,
