@@ -1,7 +1,6 @@
 """Tables on parameter servers: no update is lost, and results equal a single process's."""
 
 import itertools
-import math
 import re
 import threading
 
@@ -19,21 +18,6 @@ from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.native import select_kernels, serving
 
 with_native = pytest.mark.parametrize("kernels", ["native"], indirect=True)
-BETA = 0.999
-OPTIMIZERS = {
-    "sgd": ee.StochasticGradientDescentParameters(1.0),
-    "adagrad": ee.AdagradParameters(1e-3, initial_accumulator=1.0),
-    "adam": ee.AdamParameters(1e-3, beta1=0.5, beta2=BETA),
-}
-
-
-def counts(saved):
-    """Computes the number of updates of each row with gradient 1, from the values saved."""
-    return {
-        "sgd": -saved["sgd"],
-        "adagrad": saved["adagrad/Adagrad"] - 1,
-        "adam": np.log1p(-saved["adam/Adam/v"].astype(np.float64)) / math.log(BETA),
-    }
 
 
 @pytest.fixture(autouse=True)
@@ -62,13 +46,12 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
         monkeypatch.setattr(select_kernels, "kernels_for", in_turn)
     cluster = servers.Cluster(workers=2, servers=2)
     rows, dimension, ids = 5, 2, np.array([0, 3])
-    spec = servers.counting_spec(OPTIMIZERS, rows, dimension)
-    ones = np.ones([len(ids), dimension], np.float32)
-    batch = (dict.fromkeys(OPTIMIZERS, ids), dict.fromkeys(OPTIMIZERS, ones))
+    spec = servers.counting_spec(servers.COUNTERS, rows, dimension)
+    batch = servers.counted(ids, dimension)
 
     def make(job, index):
         config = cluster.config(job, index, model_dir=str(tmp_path), **harness.SILENT)
-        model_fn = harness.gradient_model_fn(OPTIMIZERS)
+        model_fn = harness.gradient_model_fn(servers.COUNTERS)
         estimator = harness.configured(model_fn, spec, config, len(ids), use_tpu=False)
         return estimator, lambda params: harness.dataset([batch]).repeat()
 
@@ -79,7 +62,7 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
     steps = harness.last_step(tmp_path)
     saved = harness.saved(tmp_path, steps)
     assert steps > 600
-    for name, of_table in counts(saved).items():
+    for name, of_table in servers.updates(saved).items():
         want = np.zeros([rows, dimension])
         want[ids] = steps
         np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)

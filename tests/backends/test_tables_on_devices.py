@@ -131,21 +131,23 @@ def test_a_loop_waits_only_for_rates_computed_on_the_host(
     harness.same(trained(tmp_path / "host", "host", rate, multiplier), on_devices)
 
 
+MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
+
+
 @pytest.mark.parametrize(
-    ("turns", "value", "allowed"),
-    [("rate", -0.5, "finite and not negative"), ("multiplier", float("nan"), "finite")],
+    ("owner", "value", "allowed"),
+    [
+        ("Table 'b': learning_rate_fn", -0.5, "finite and not negative"),
+        (MULTIPLIER, float("nan"), "finite"),
+    ],
 )
-def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(turns, value, allowed, tmp_path):
+def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(owner, value, allowed, tmp_path):
     def changing(step):
         return tf.gather([0.5] * (LOOP + 1) + [value] + [0.5] * STEPS, step)
 
-    factors = (changing, None) if turns == "rate" else (decaying, changing)
+    factors = (decaying, changing) if owner == MULTIPLIER else (changing, None)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         trained(tmp_path, "pjrt+tables", *factors)
-    owner = {
-        "rate": "Table 'b': learning_rate_fn",
-        "multiplier": "EmbeddingConfigSpec: experimental_gradient_multiplier_fn",
-    }[turns]
     line = changing.__code__.co_firstlineno
     assert (
         f"{owner} changing (test_tables_on_devices.py, line {line}): its value in this step must "

@@ -122,12 +122,11 @@ STOCK = {
     "columns, one host": (
         column_spec,
         1,
-        lambda of: {"optimizer": of.RMSPropParameters(0.1, 0.9, 0.5, 0.01), "rate": halving},
-    ),
-    "mod": (
-        column_spec,
-        1,
-        lambda of: {"optimizer": of.AdagradParameters(0.1), "partition_strategy": "mod"},
+        lambda of: {
+            "optimizer": of.RMSPropParameters(0.1, 0.9, 0.5, 0.01),
+            "rate": halving,
+            "partition_strategy": "mod",
+        },
     ),
     "dicts": (dict_spec, 2, lambda of: {"module": of}),
     "dicts, one host": (
@@ -177,17 +176,10 @@ def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
 
 
 def of_type(graph, part):
-    """Returns (function, node) of every node with this type. '' stands for the graph."""
+    """Returns the nodes of a graph and its functions with `part` in their type."""
     graph_def = graph.as_graph_def()
-    return [
-        *(("", node) for node in graph_def.node if part in node.op),
-        *(
-            (function.signature.name, node)
-            for function in graph_def.library.function
-            for node in function.node_def
-            if part in node.op
-        ),
-    ]
+    bodies = [graph_def.node, *(one.node_def for one in graph_def.library.function)]
+    return [node for body in bodies for node in body if part in node.op]
 
 
 COLUMNS = ["dense_features/item_embedding/embedding_weights", "history_words_shared_embedding"]
@@ -301,7 +293,7 @@ def test_dense_ids_are_enqueued(tmp_path):
         return input_fn(params).map(lambda f, y: ({**f, "item": tf.zeros([4], tf.int32)}, y))
 
     reached = train((*column_spec()[:2], dense_input_fn), tmp_path)
-    for _, node in of_type(reached.graph, "EnqueueTPUEmbedding"):
+    for node in of_type(reached.graph, "EnqueueTPUEmbedding"):
         assert node.attr["T2"].type == tf.int64.as_datatype_enum  # int32 beside int64
 
 

@@ -82,24 +82,26 @@ def assigns_step(loss):
     return v1.assign_add(v1.train.get_global_step(), 1)
 
 
+def of_model():
+    """Returns the variable w of the model."""
+    return next(one for one in v1.global_variables() if one.op.name == "w")
+
+
 def assigns_in_a_branch(loss):
-    (w,) = [one for one in v1.global_variables() if one.op.name == "w"]
-    return tf.cond(loss[0] > 0, lambda: w.assign(2.0).op, lambda: tf.no_op())
+    return tf.cond(loss[0] > 0, lambda: of_model().assign(2.0).op, lambda: tf.no_op())
 
 
 def assigns_an_argument(loss):
-    (w,) = [one for one in v1.global_variables() if one.op.name == "w"]
-
     @tf.function
     def assign(handle):
         tf.raw_ops.AssignVariableOp(resource=handle, value=2.0)
         return loss[0]
 
-    return assign(w.handle)
+    return assign(of_model().handle)
 
 
 def reads_in_a_dataset(loss):
-    (w,) = [one for one in v1.global_variables() if one.op.name == "w"]
+    w = of_model()
     return tf.data.Dataset.range(2).reduce(loss[0], lambda total, _: total + tf.reduce_sum(w))
 
 
