@@ -119,12 +119,10 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     """Tests two stacks with repeated ids, sequences and weights. Skewed: ids on few devices."""
     rng = np.random.default_rng(cores)
     tables = tables_of(library, (37, 11, 50), (5, 5, 3), step, accumulates)
-    features = [
-        library.DeviceFeature("of a", "a"),
+    features = [library.DeviceFeature(f"of {table}", table) for table in "abc"]
+    features += [
         library.DeviceFeature("again of a", "a"),
-        library.DeviceFeature("of b", "b"),
         library.DeviceFeature("sequence of b", "b", 2),
-        library.DeviceFeature("of c", "c"),
     ]
     made = library.DeviceTables(tables, features, SAMPLES, cores, packs)
     by_name = {table.name: table for table in tables}
@@ -140,20 +138,14 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
         one.key: rng.normal(size=(SAMPLES, one.segments * by_name[one.table].dimension)).astype("f")
         for one in features
     }
-    arrays = [
-        [
-            np.concatenate(
-                [
-                    stack.shard(core, {name: both[number] for name, both in values.items()}, fill)
-                    for core in range(cores)
-                ]
-            )
-            for number, fill in enumerate(stack.fills)
-        ]
-        for stack in made.stacks
-    ]
+
+    def array(stack, number, fill):
+        of_tables = {name: both[number] for name, both in values.items()}
+        return np.concatenate([stack.shard(core, of_tables, fill) for core in range(cores)])
+
     import jax
 
+    arrays = [[array(stack, *one) for one in enumerate(stack.fills)] for stack in made.stacks]
     arguments = arrays, ids, gradients, RATES
     activations, new = compiled(made, jax.devices()[:cores], arguments)(*arguments)
     for feature in features:

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from emulated_program import SPEC, make, model_fn
-from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 import estimator_emb as ee
@@ -15,7 +14,6 @@ from estimator_emb.backends.emulated.backend import EmulatedTPU
 from estimator_emb.reporting import progress
 
 PIPELINES = ee.InputPipelineConfig
-
 v1 = tf.compat.v1
 
 
@@ -171,25 +169,6 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
     estimator = make(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
     assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
-
-
-def test_host_call_summaries_do_not_run_extra_steps(tmp_path):
-    hook = harness.Reads(v1.train.get_global_step)
-
-    def head(features, loss):
-        def host_fn(x):
-            writer = contrib_summary.create_file_writer(str(tmp_path / "summaries"))
-            with writer.as_default(), contrib_summary.always_record_summaries():
-                step = tf.compat.v1.train.get_global_step()
-                contrib_summary.scalar("mean", tf.reduce_mean(x), step=step)
-                return tf.compat.v1.summary.all_v2_summary_ops()
-
-        return {"host_call": (host_fn, {"x": features})}
-
-    estimator = make(one_weight(head), tmp_path, 2, batch=2, tpu={"iterations_per_loop": 1})
-    estimator.train(numbers(0, 1, 2, 3, 4, 5), steps=3, hooks=[hook])
-    assert hook.seen == [1, 2, 3]
-    assert list((tmp_path / "summaries").glob("events*"))
 
 
 def sliced(rows, samples, size):

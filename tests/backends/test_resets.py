@@ -1,9 +1,12 @@
-"""A step may rerun initializers to reset tf.metrics. Sessions begin without running the step."""
+"""Sessions begin without running a step that resets tf.metrics or opens a writer of summaries."""
+
+import functools
 
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.ops import summary_ops_v2 as contrib_summary
 
 import estimator_emb as ee
 
@@ -26,8 +29,12 @@ def metric_and_reset(value):
         return read, v1.variables_initializer(v1.local_variables())
 
 
-def host_call(loss):
-    """Resets a metric, and has its own variable and table."""
+def host_call(loss, folder):
+    """Resets a metric, and has its own variable, table and writer of summaries."""
+    writer = contrib_summary.create_file_writer(folder)
+    with writer.as_default(), contrib_summary.always_record_summaries():
+        contrib_summary.scalar("mean", tf.reduce_mean(loss), step=v1.train.get_global_step())
+        written = v1.summary.all_v2_summary_ops()
     total = v1.Variable(
         lambda: tf.zeros([]) + tf.constant(1.0),
         trainable=False,
@@ -36,7 +43,7 @@ def host_call(loss):
     )
     words = tf.lookup.KeyValueTensorInitializer(["a"], tf.constant([7]))
     found = tf.lookup.StaticHashTable(words, 0).lookup(tf.constant("a"))
-    return [*metric_and_reset(loss), total.assign_add(1.0), found]
+    return [*metric_and_reset(loss), total.assign_add(1.0), found, *written]
 
 
 def metrics(loss):
@@ -54,7 +61,8 @@ def test_session_with_a_reset_op_begins_without_running_the_step(cores, with_tab
     def model_fn(features, labels, mode, params):
         given = features["x"] if with_tables else features["d"]
         loss = tf.reduce_mean(tf.square(v1.layers.dense(given, 1) - labels))
-        functions = {"host_call": host_call, "eval_metrics": metrics}
+        of_host = functools.partial(host_call, folder=str(tmp_path / "summaries"))
+        functions = {"host_call": of_host, "eval_metrics": metrics}
         fields = {name: (function, [loss[None]]) for name, function in functions.items()}
         spec = harness.minimized(mode, loss, 0.1, **fields)
         if mode == ee.ModeKeys.TRAIN:
@@ -64,7 +72,9 @@ def test_session_with_a_reset_op_begins_without_running_the_step(cores, with_tab
     spec = SPEC if with_tables else None
     tpu = {"iterations_per_loop": 2}
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, tpu=tpu)
-    estimator.train(input_fn, max_steps=4)
-    assert estimator.get_variable_value("global_step") == 4
+    steps = harness.Reads(v1.train.get_global_step)
+    estimator.train(input_fn, max_steps=4, hooks=[steps])
+    assert steps.seen == ([2, 4] if cores else [1, 2, 3, 4])
+    assert list((tmp_path / "summaries").glob("events*"))
     found = estimator.evaluate(input_fn, steps=2)
     assert found["global_step"] == 4 and np.isfinite(found["loss"])
