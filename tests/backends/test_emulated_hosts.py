@@ -4,6 +4,7 @@ The reference for input_fn is tensorflow-estimator itself on a TPU that is only 
 """
 
 import logging
+import re
 
 import emulated_program
 import harness
@@ -198,8 +199,8 @@ def test_refuses_invalid_numbers_of_cores_and_slices(
 ):
     for name, value in environment.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
-    made = config(tmp_path, PIPELINES.PER_HOST_V2, **tpu)
-    assert phrase in harness.refusal(ValueError, emulated, seen_by([])[1], made)
+    with pytest.raises(ValueError, match=re.escape(phrase)):
+        emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V2, **tpu))
 
 
 def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, same_message):
