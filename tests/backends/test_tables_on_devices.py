@@ -329,9 +329,10 @@ MEASURED = """
 
     tables = dict.fromkeys("ab", ee.TableConfig(rows, 16))
     spec = harness.tables_spec(tables, ee.AdagradParameters(0.1))
-    batch, run = (dict.fromkeys("ab", np.arange(64)), np.zeros(64)), {"save_checkpoints_steps": 5}
+    batch, run = dict.fromkeys("ab", np.arange(64)), {"save_checkpoints_steps": 5}
     made = harness.estimator(model_fn, spec, model_dir, 64, "pjrt+tables", 1, run)
-    made.train(harness.input_fn_of([batch] * 6), hooks=[harness.AfterStep(measure)])
+    batches = harness.input_fn_of([(batch, batch)] * 6)
+    made.train(batches, steps=6, hooks=[harness.AfterStep(measure)])
     print(*peaks)
 """
 """Prints the peak of memory until the end of each step. The sixth begins after a save."""
