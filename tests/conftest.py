@@ -204,6 +204,14 @@ def native(native_library, monkeypatch):
     return native_library
 
 
+@pytest.fixture(params=["v1", "v2"])
+def control_flow(request, monkeypatch):
+    """Runs the test with control flow as graph ops (v1) and as functions (v2)."""
+    from tensorflow.python.ops import control_flow_util
+
+    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "v2")
+
+
 @pytest.fixture(scope="module")
 def eight_devices():
     """Makes jax run on eight devices, all on this CPU."""

@@ -1,7 +1,6 @@
-"""Fixtures: TensorFlow's ops or native kernels, control flow v1 or v2, and devices of TPUs."""
+"""Fixtures: TensorFlow's ops or native kernels, and devices of TPUs."""
 
 import pytest
-from tensorflow.python.ops import control_flow_util
 
 from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.native import select_kernels
@@ -25,12 +24,6 @@ def kernels(request, monkeypatch):
     else:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked
-
-
-@pytest.fixture(params=["v1", "v2"])
-def control_flow(request, monkeypatch):
-    """Runs the test with control flow as graph ops (v1) and as functions (v2)."""
-    monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", request.param == "v2")
 
 
 @pytest.fixture

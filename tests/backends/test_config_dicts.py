@@ -13,6 +13,11 @@ ROWS = {"words": 6, "user": 5}
 
 def make(model_dir):
     start = {name: np.arange(2.0 * rows).reshape(rows, 2) / 10 for name, rows in ROWS.items()}
+    words, user = (
+        ee.TableConfig(rows, 2, harness.initializer(start[name]), "sum")
+        for name, rows in ROWS.items()
+    )
+    adagrad = ee.AdagradParameters(0.25, initial_accumulator=1.0)
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={
             "title": ee.FeatureConfig("words", weight_key="title_weights"),
@@ -20,21 +25,8 @@ def make(model_dir):
             "user": ee.FeatureConfig("user"),
         },
         table_to_config_dict={
-            "words": ee.TableConfig(
-                6,
-                2,
-                initializer=harness.initializer(start["words"]),
-                combiner="sum",
-                hot_id_replication=True,
-                learning_rate=0.5,
-            ),
-            "user": ee.TableConfig(
-                5,
-                2,
-                initializer=harness.initializer(start["user"]),
-                combiner=None,
-                optimization_parameters=ee.AdagradParameters(0.25, initial_accumulator=1.0),
-            ),
+            "words": words._replace(hot_id_replication=True, learning_rate=0.5),
+            "user": user._replace(combiner=None, optimization_parameters=adagrad),
         },
         optimization_parameters=ee.StochasticGradientDescentParameters(9.0),
     )
@@ -123,12 +115,6 @@ def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted,
     spec = harness.table_spec(5, 2, sgd, table, feature=weight_key)
     ids, labels = np.array([[3], [-1], [0], [3]]), np.arange(1.0, 9.0, dtype="f").reshape(4, 2)
     weights = np.array([[0.5], [8.0], [2.0], [1.0]] if weighted else np.ones([4, 1]), np.float32)
-    train = harness.gradient_model_fn(["x"])
-
-    def model_fn(features, labels, mode, params):
-        if mode == ee.ModeKeys.PREDICT:
-            return harness.served(mode, x=tf.identity(features["x"]))
-        return train(features, labels, mode, params)
 
     def input_fn(params):
         def shaped(features, labels):
@@ -137,17 +123,14 @@ def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted,
 
         return harness.dataset([({"x": ids, "w": weights}, {"x": labels})] * 2).map(shaped)
 
-    estimator = harness.estimator(model_fn, spec, tmp_path / "model", num_shards=cores)
+    estimator = harness.estimator(
+        harness.gradient_model_fn(["x"]), spec, tmp_path, num_shards=cores
+    )
     estimator.train(input_fn, steps=1)
     want = table.copy()
     want[3] -= 0.5 * (weights[0] * labels[0] + weights[3] * labels[3])
     want[0] -= 0.5 * weights[2] * labels[2]
-    np.testing.assert_allclose(harness.saved(tmp_path / "model", 1)["t"], want, rtol=1e-6)
+    np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"], want, rtol=1e-6)
     activations = want[ids[:, 0]] * weights * [[1], [0], [1], [1]]
     predicted = list(estimator.predict(input_fn, yield_single_examples=False))
     np.testing.assert_allclose(predicted[0]["x"], activations, rtol=1e-6)
-
-    receive = harness.receiver_of(x=(tf.int64, shape), w=(tf.float32, shape))
-    serve = harness.exported(estimator, tmp_path / "export", receive)
-    served = serve(x=tf.constant(ids), w=tf.constant(weights))["x"]
-    np.testing.assert_allclose(served, activations, rtol=1e-6)

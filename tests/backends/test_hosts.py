@@ -1,5 +1,6 @@
 """Compares a training on several hosts (processes of this machine) with an emulated TPU."""
 
+import collections
 import os
 import pathlib
 import random
@@ -43,15 +44,11 @@ def run(model_dir, case, *options, steps=STEPS, status=0, **sizes):
 
 
 def lines_of(output):
-    found = {}
+    found = collections.defaultdict(list)
     for line in output.splitlines():
-        if "estimator_emb: Waits for " in line:  # On a busy machine.
-            continue
         name, bar, text = line.partition(" | ")
-        if bar:
-            found.setdefault(name.strip(), []).append(text)
-        else:
-            found.setdefault("", []).append(line)
+        if "estimator_emb: Waits for " not in line:  # On a busy machine.
+            found[name.strip() if bar else ""].append(text if bar else line)
     return found
 
 
@@ -62,27 +59,15 @@ def emulated(model_dir, case, cores, *steps):
     return emulated_program.every_checkpoint(model_dir)
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("case", "hosts", "devices"),
-    [
-        *(("v1", 2, 4), ("v1", 3, 2), ("v1", 4, 1), ("v2", 2, 2), ("broadcast", 2, 2)),
-        ("random rows", 2, 2),
-    ],
-)
-def test_several_hosts_train_like_the_emulated_tpu(case, hosts, devices, tmp_path):
-    lines = run(tmp_path / "hosts", case, hosts=hosts, devices=devices)
-    want = emulated(tmp_path / "emulated", case, hosts * devices)
+def test_four_hosts_begin_and_train_random_rows_like_the_emulated_tpu(tmp_path):
+    """`tests/laws` compares other programs on two and three hosts."""
+    lines = run(tmp_path / "hosts", "random rows", hosts=4, devices=1)
+    want = emulated(tmp_path / "emulated", "random rows", 4)
     harness.same(want, emulated_program.every_checkpoint(tmp_path / "hosts"))
-    assert len(want) > 10
-    total = hosts * devices
-    assert re.search(
-        rf"The model runs on {total} PJRT devices \(cpu\) of {hosts} hosts\.",
-        "\n".join(lines["chief"]),
-    )
+    said = "The model runs on 4 PJRT devices (cpu) of 4 hosts."
+    assert any(said in line for line in lines["chief"])
     assert not any("estimator_emb: " in line for line in lines["host 1"])
-    event_files = {file.name for file in (tmp_path / "hosts").glob("events.*")}
-    assert len(event_files) == 1
+    assert len(list((tmp_path / "hosts").glob("events.*"))) == 1
     assert not any("[Gloo]" in line for of_process in lines.values() for line in of_process)
 
 
@@ -90,10 +75,9 @@ def test_several_hosts_begin_from_a_checkpoint(tmp_path):
     emulated(tmp_path / "model-old", "v1", 4, 2)
     run(tmp_path / "model", "warm", steps=2)
     old, first = harness.saved(tmp_path / "model-old", 2), harness.saved(tmp_path / "model", 0)
-    trained = [name for name in old if "Ada" not in name and name != "global_step"]
-    assert any("words" in name for name in trained)
-    for name in trained:
-        np.testing.assert_array_equal(first[name], old[name])
+    for name in old.keys() - {"global_step"}:
+        if "Ada" not in name:
+            np.testing.assert_array_equal(first[name], old[name])
 
 
 def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
@@ -118,13 +102,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
 @pytest.mark.parametrize(
     ("case", "words", "last"),
     [
-        (
-            "bad id",
-            "host 1 (NAME): InvalidArgumentError: assertion failed: [Feature words of table "
-            "tbl_past_words_shared_embedding: id 77 is outside [0, 30). TPUConfig(bad_ids='drop') "
-            "leaves such ids out and counts them.]",
-            2,
-        ),
+        ("bad id", "host 1 (NAME): InvalidArgumentError: assertion failed: [Feature words of", 2),
         ("nan", "features['ages'] of core 2: nan in sample 0, at [0, 0], and", 2),
         ("hook", "host 1 (NAME): KeyError: 'of a hook'", 2),
         ("ends", "host 1 (NAME): InputEndedError: The input ended after 4 steps.", 4),
@@ -209,26 +187,13 @@ def process_of(launcher, host):
         ("other folder", [], "model_dir on host 1 (NAME) is another than on host 0 (NAME): give"),
         ("v1", ["--tables=host"], "tables='host' trains the tables on one host, and 2 have joined"),
         ("v1", ["--shards=3"], "num_shards asks for 3 devices, and 2 hosts train on all of theirs"),
-        (
-            "leaves",
-            [],
-            "host 1 (NAME) ended the program, and host 0 (NAME) goes on: all hosts must",
-        ),
+        ("leaves", [], "host 1 (NAME) ended the program, and host 0 (NAME) goes on: all hosts"),
         ("leaves early", [], "host 1 ended the program, and host 0 goes on: all hosts must"),
         ("small table", [], "Table 'words' has 1 rows, fewer than the 2 hosts that share it"),
         ("other devices", [], "devices: host 0 (NAME) has 2, host 1 (NAME) has 1. Give each"),
         ("other optimizer", [], "The training of the tables on host 1 (NAME) is another than on"),
         ("saver", [], "The program makes a Saver, and none can save tables that 2 hosts share"),
-        (
-            "slots",
-            [],
-            "Table 'tbl_past_words_shared_embedding': slot_variable_creation_fn of Adagrad",
-        ),
-        ("writes", [], "'past_words_shared_embedding/part_0' on the host: choose tables='host'."),
-        ("pipelining", [], "leave pipeline_execution_with_tensor_core=True out of"),
-        ("summaries", [], "and table_summaries=True needs them on the host: leave it out of"),
-        ("replicas", [], "and num_cores_per_replica must be None; got 2."),
-        ("broadcast tables", [], "Only PER_HOST_V1 and PER_HOST_V2 is supported when using TPU"),
+        ("slots", [], "'tbl_past_words_shared_embedding': slot_variable_creation_fn of Adagrad"),
     ],
 )
 def test_refuses_hosts_that_differ_and_unsupported_options(case, options, phrase, tmp_path):

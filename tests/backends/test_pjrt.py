@@ -41,12 +41,9 @@ def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
     for device in ("host", place):
         estimator, variables = trained(tmp_path / device, device, cores, spec=spec)
         metrics = estimator.evaluate(batches, steps=3)
-        predictions = list(estimator.predict(without_labels))
-        assert len(predictions) == 31
-        found[device] = (variables, metrics, predictions)
-    for of_host, of_devices in zip(found["host"][:2], found[place][:2], strict=True):
-        harness.same(of_host, of_devices)
-    for of_host, of_devices in zip(found["host"][2], found[place][2], strict=True):
+        found[device] = [variables, metrics, *estimator.predict(without_labels)]
+        assert len(found[device]) == 2 + 31
+    for of_host, of_devices in zip(*found.values(), strict=True):
         harness.same(of_host, of_devices)
     which = "a PJRT device: cpu:0" if cores == 1 else "8 PJRT devices: cpu:0 to cpu:7"
     assert f"The model runs on {which}." in caplog.messages
@@ -140,13 +137,13 @@ def test_models_of_every_kind_train_like_on_the_host(of, cores, tmp_path):
         train_op = optimizer.minimize(loss, step)
         if "kept" in extra:
             train_op = tf.group(train_op, extra["kept"])
-        tensors = [loss[None], tf.reshape(step, [1])]
-        scaffold = lambda: v1.train.Scaffold(  # noqa: E731
-            init_fn=lambda scaffold, session: written.append("initialized")
-        )
+        calls_host = host_call, [loss[None], tf.reshape(step, [1])]
         return ee.TPUEstimatorSpec(
-            mode, loss=loss, train_op=train_op, host_call=(host_call, tensors), scaffold_fn=scaffold
+            mode, loss=loss, train_op=train_op, host_call=calls_host, scaffold_fn=scaffold_fn
         )
+
+    def scaffold_fn():
+        return v1.train.Scaffold(init_fn=lambda *_: written.append("initialized"))
 
     rng = np.random.default_rng(3)
     rows = {"x": harness.normal(rng, 64, 4), "word": rng.integers(0, 9, [64, 2])}
@@ -351,35 +348,6 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
-def test_warm_starts_and_exports(place, tmp_path):
-    def model_fn(features, labels, mode, params):
-        output = dense(features["word"], 1, "output")
-        if mode == ee.ModeKeys.PREDICT:
-            return harness.served(mode, output=output)
-        return harness.minimized(mode, tf.reduce_mean(tf.square(output - labels)), 0.5)
-
-    def input_fn(params):
-        words = np.arange(16)[:, None] % 9
-        return tf.data.Dataset.from_tensors(({"word": words}, words.astype(np.float32))).repeat()
-
-    receive = harness.receiver_of(word=(tf.int64, [None, 1]))
-    table = ee.TableConfig(9, 4, v1.ones_initializer(), "mean")
-    spec = harness.tables_spec({"word": table}, ee.AdagradParameters(0.5))
-    served = {}
-    for device in ("host", place):
-        before, program = tmp_path / device / "before", (device, 2, model_fn, spec, input_fn)
-        trained(before, *program)
-        after, variables = trained(
-            tmp_path / device / "after", *program, steps=2, warm_start_from=str(before)
-        )
-        serve = harness.exported(after, tmp_path / device / "export", receive)
-        output = serve(word=tf.constant([[3], [8]], tf.int64))["output"].numpy()
-        served[device] = {**variables, "served": output}
-    harness.same(served["host"], served[place])
-
-
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_a_bad_id_is_named_and_no_checkpoint_is_written(place, tmp_path):
     def input_fn(params):
@@ -456,27 +424,6 @@ def test_training_resumes_after_a_signal(number, place, owner, function, call, t
     both = at_once.keys() & went_on.keys()
     assert {name for name in at_once if name.endswith("step 20")} <= both
     harness.same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
-
-
-@pytest.mark.slow
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4", "v4:2x2x1", "v2:2x2"])
-def test_libtpu_compiles_the_jit_that_runs(topology, tpu_devices, tmp_path, monkeypatch):
-    """The TPU compiler compiles the step that devices just ran, ahead of time."""
-    from estimator_emb.backends.xla import devices
-
-    modules = []
-    monkeypatch.setattr(
-        devices,
-        "LoweredModule",
-        lambda *arguments, make=devices.LoweredModule: (
-            modules.append(make(*arguments)) or modules[-1]
-        ),
-    )
-    trained(tmp_path, "pjrt", 8, steps=2)
-    compiled = devices.JittedStep(modules[0], tpu_devices(topology)).ahead_of_time()
-    assert "all-reduce" in compiled.as_text()
-    assert compiled.memory_analysis().alias_size_in_bytes > 0, "variables are not donated"
 
 
 @pytest.mark.slow

@@ -7,26 +7,15 @@ import tensorflow as tf
 from host_engine import on_both_kernels
 
 import estimator_emb as ee
-from estimator_emb import optimizers
 
 START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float32)
 
 
-def spec_of(parameters=None, tables=None, **fields):
-    """Returns a spec of tables with values START, each with a feature of its name. Default: 'x'.
-
-    Args:
-      parameters: of the optimizer. Default: descent with rate 0.5.
-      tables: {name: arguments of its TableConfig}.
-      **fields: other fields of the EmbeddingConfigSpec.
-    """
-    common = {"initializer": harness.initializer(START), "combiner": "sum"}
-    tables = tables or {"x": {}}
-    return harness.tables_spec(
-        {name: ee.TableConfig(4, 2, **{**common, **of_it}) for name, of_it in tables.items()},
-        parameters or ee.StochasticGradientDescentParameters(0.5),
-        **fields,
-    )
+def spec_of(parameters=None, names=("x",)):
+    """Returns a spec of tables with values START, each with a feature of its name."""
+    table = ee.TableConfig(4, 2, harness.initializer(START), "sum")
+    parameters = parameters or ee.StochasticGradientDescentParameters(1.0)
+    return harness.tables_spec(dict.fromkeys(names, table), parameters)
 
 
 def train(spec, model_dir, batches):
@@ -38,10 +27,8 @@ def train(spec, model_dir, batches):
     return harness.saved(model_dir, len(batches))
 
 
-ONE = [({"x": np.array([1, 3, 1])}, {"x": np.array([[1, 2], [-3, 0.1], [0.5, 4]], np.float32)})]
-
-
 IDS, LABELS = np.array([1, 3, 1, 3]), np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
+ONE = [({"x": IDS}, {"x": LABELS})]
 SUMS = np.array([[6.0, 8.0], [10.0, 12.0]])
 """Gradients of rows 1 and 3 in the model below."""
 
@@ -55,9 +42,8 @@ def changed_by(train_op_of, tmp_path, cores=None):
         losses = tf.reduce_sum(output * labels["x"]), tf.reduce_sum(output * 10.0)
         return ee.TPUEstimatorSpec(mode, loss=losses[0], train_op=train_op_of(*losses))
 
-    spec = spec_of(parameters=ee.StochasticGradientDescentParameters(1.0))
-    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
-    estimator.train(harness.input_fn_of([({"x": IDS}, {"x": LABELS})]), steps=1)
+    estimator = harness.estimator(model_fn, spec_of(), tmp_path, num_shards=cores)
+    estimator.train(harness.input_fn_of(ONE), steps=1)
     return (START - harness.saved(tmp_path, 1)["x"])[[1, 3]]
 
 
@@ -96,23 +82,6 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_me
     finally:
         mixed.disable_mixed_precision_graph_rewrite()
     same_message(message)
-
-
-def test_without_tables_an_optimizer_may_scale_the_loss(tmp_path):
-    def model_fn(features, labels, mode, params):
-        weight = tf.compat.v1.get_variable("weight", [], initializer=tf.ones_initializer())
-        optimizer = tf.compat.v1.mixed_precision.MixedPrecisionLossScaleOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(1.0),
-            tf.compat.v1.mixed_precision.FixedLossScale(128.0),
-        )
-        loss = weight * tf.reduce_sum(features["x"])
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    estimator = harness.estimator(model_fn, None, tmp_path, batch_size=2)
-    batch = ({"x": np.array([1.0, 2.0], np.float32)}, np.zeros(2))
-    estimator.train(harness.input_fn_of([batch]), steps=1)
-    assert harness.saved(tmp_path, 1)["weight"] == -2.0
 
 
 def an_optimizer():
@@ -161,11 +130,8 @@ def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path,
         return optimizer.apply_gradients(dense, tf.compat.v1.train.get_global_step())
 
     np.testing.assert_allclose(changed_by(apply, tmp_path), SUMS, rtol=1e-6)
-    assert (
-        "Feature 'x': model_fn computes 2 gradients of its activation, but applies none of "
-        "them to a variable named tpu_embedding_dummy_table_variable. The last gradient updates "
-        "the table."
-    ) in harness.said(caplog)
+    begin = "Feature 'x': model_fn computes 2 gradients of its activation, but applies none of "
+    assert any(line.startswith(begin) for line in harness.said(caplog))
 
 
 @on_both_kernels
@@ -173,34 +139,25 @@ def test_a_bad_id_stops_before_any_update(tmp_path):
     gradients = {key: np.ones([1, 2], np.float32) for key in ("good", "bad")}
     batches = [({"good": np.array([i]), "bad": np.array([i + 2])}, gradients) for i in (1, 2)]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
-        train(spec_of(tables={"good": {}, "bad": {}}), tmp_path, batches)
-    assert (
-        "[Feature bad of table bad: id 4 is outside [0, 4). TPUConfig(bad_ids='drop') leaves such "
-        "ids out and counts them.]"
-    ) in error.value.message
+        train(spec_of(names=("good", "bad")), tmp_path, batches)
+    assert "[Feature bad of table bad: id 4 is outside [0, 4). " in error.value.message
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith("-1")
     assert not list(tmp_path.glob("*-2*"))
 
 
-FREQUENCY = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
-UNUSABLE = {
-    "no optimizer": (
-        {"optimization_parameters": None},
-        "Table 'x' has no optimizer: give it optimization_parameters in its TableConfig, or in the "
-        "EmbeddingConfigSpec.",
-    ),
-    "dimension of an optimizer": (
-        {"optimization_parameters": FREQUENCY},
-        "Table 'x': FrequencyEstimatorParameters needs dimension 1; got 2.",
-    ),
-}
+FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
 
 
-@pytest.mark.parametrize("case", UNUSABLE)
-def test_a_spec_made_invalid_by_replace_is_refused_at_use(case, tmp_path):
-    fields, message = UNUSABLE[case]
-    spec = spec_of()._replace(**fields)
-    assert harness.refusal(ValueError, train, spec, tmp_path, ONE) == message
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (None, "Table 'x' has no optimizer: give it optimization_parameters in its TableConfig"),
+        (FREQUENCY, "Table 'x': FrequencyEstimatorParameters needs dimension 1; got 2."),
+    ],
+)
+def test_a_spec_made_invalid_by_replace_is_refused_at_use(parameters, message, tmp_path):
+    spec = spec_of()._replace(optimization_parameters=parameters)
+    assert harness.refusal(ValueError, train, spec, tmp_path, ONE).startswith(message)
 
 
 @pytest.mark.parametrize("cores", [None, 2])
@@ -211,10 +168,10 @@ def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
         return ee.TPUEstimatorSpec(mode, loss=loss, predictions={"x": x}, eval_metrics=metrics)
 
     estimator = harness.estimator(model_fn, spec_of(), tmp_path, num_shards=cores)
-    batches = harness.input_fn_of([({"x": IDS}, {"x": LABELS})])
-    predicted = [one["x"] for one in estimator.predict(batches)]
+    predicted = [one["x"] for one in estimator.predict(harness.input_fn_of(ONE))]
     np.testing.assert_array_equal(predicted, START[IDS])
-    assert estimator.evaluate(batches, steps=1)["mean"] == pytest.approx(START[IDS].mean())
+    metrics = estimator.evaluate(harness.input_fn_of(ONE), steps=1)
+    assert metrics["mean"] == pytest.approx(START[IDS].mean())
 
 
 def test_one_log_line_describes_the_tables(tmp_path, caplog, same_message):

@@ -3,17 +3,16 @@
 import logging
 import re
 
-import golden_training
 import harness
+import numpy as np
 import pytest
 import tensorflow as tf
 import tpu_described
-from golden_training import GOLDEN
-from tensorflow.core.protobuf.tpu.tpu_embedding_configuration_pb2 import TPUEmbeddingConfiguration
+from saved_values import save
 from tensorflow.python.tpu import tpu_embedding as legacy_module
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding, tpu_estimator
 from tpu_cases import halving
-from tpu_described import NO_ESTIMATOR, POSITION, model_fn_of, sparse
+from tpu_described import NO_ESTIMATOR, model_fn_of, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -83,19 +82,10 @@ def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
     return spec, model_fn_of(None, ["item", "words", "history"]), weighted_input_fn
 
 
-def run(how, of_spec, tmp_path, hosts=1, **kwargs):
-    """Returns (estimator, session arguments). `how` is `tpu_described.train` or `evaluate`."""
+def train(of_spec, tmp_path, hosts=1, how=tpu_described.train, **kwargs):
+    """Returns the arguments of the session that would open. `how` may also evaluate."""
     spec, model_fn, its_input_fn = of_spec
-    estimator = tpu_described.estimator(model_fn, spec, tmp_path, hosts, **kwargs)
-    return estimator, how(estimator, its_input_fn)
-
-
-def train(of_spec, tmp_path, hosts=1, **kwargs):
-    return run(tpu_described.train, of_spec, tmp_path, hosts, **kwargs)[1]
-
-
-def engine_of(estimator):
-    return estimator._ctx._lazy_embedding_config_dict[tpu_described.MASTER].tpu_embedding
+    return how(tpu_described.estimator(model_fn, spec, tmp_path, hosts, **kwargs), its_input_fn)
 
 
 # The whole graph, compared with stock tensorflow-estimator and TensorFlow 2.15's TPUEmbedding.
@@ -132,12 +122,11 @@ STOCK = {
     "columns, one host": (
         column_spec,
         1,
-        lambda of: {"optimizer": of.RMSPropParameters(0.1, 0.9, 0.5, 0.01), "rate": halving},
-    ),
-    "mod": (
-        column_spec,
-        1,
-        lambda of: {"optimizer": of.AdagradParameters(0.1), "partition_strategy": "mod"},
+        lambda of: {
+            "optimizer": of.RMSPropParameters(0.1, 0.9, 0.5, 0.01),
+            "rate": halving,
+            "partition_strategy": "mod",
+        },
     ),
     "dicts": (dict_spec, 2, lambda of: {"module": of}),
     "dicts, one host": (
@@ -160,38 +149,37 @@ STOCK = {
     [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
 )
 def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
-    """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name."""
+    """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name.
+
+    Also compares when tables are loaded: before the first step, by a hook.
+    """
     if not HAS_ORIGINAL and not name.startswith("dicts"):
         pytest.skip("stock tensorflow-estimator looks for optimizers that TensorFlow has dropped")
     spec_of, hosts, arguments = STOCK[name]
     tpu_config = ONE_HOST if hosts == 1 else None
 
-    def graph(of_class, spec_class, module):
+    def built(of_class, spec_class, module):
         of_spec = spec_of(spec_class, **arguments(module))
-        _, reached = run(how, of_spec, tmp_path, hosts, of_class=of_class, tpu_config=tpu_config)
-        return nodes(reached.graph)
+        reached = train(of_spec, tmp_path, hosts, how, of_class=of_class, tpu_config=tpu_config)
+        infeed = reached.hook("TPUInfeedOutfeedSessionHook")
+        begins = infeed._embedding_layer_config, [op.name for op in infeed._init_ops]
+        return nodes(reached.graph), begins
 
-    expected = graph(
+    expected, begins = built(
         tpu_estimator.TPUEstimator, _tpu_estimator_embedding.EmbeddingConfigSpec, legacy_module
     )
-    got = graph(ee.TPUEstimator, ee.EmbeddingConfigSpec, ee)
+    got, begins_here = built(ee.TPUEstimator, ee.EmbeddingConfigSpec, ee)
     assert len(expected) > 150
     assert set(got) == set(expected)
     assert {name for name in got if got[name] != expected[name]} == set()
+    assert begins_here == begins
 
 
 def of_type(graph, part):
-    """Returns (function, node) of every node with this type. '' stands for the graph."""
+    """Returns the nodes of a graph and its functions with `part` in their type."""
     graph_def = graph.as_graph_def()
-    return [
-        *(("", node) for node in graph_def.node if part in node.op),
-        *(
-            (function.signature.name, node)
-            for function in graph_def.library.function
-            for node in function.node_def
-            if part in node.op
-        ),
-    ]
+    bodies = [graph_def.node, *(one.node_def for one in graph_def.library.function)]
+    return [node for body in bodies for node in body if part in node.op]
 
 
 COLUMNS = ["dense_features/item_embedding/embedding_weights", "history_words_shared_embedding"]
@@ -200,33 +188,23 @@ SAVED = {
     dict_spec: ["large", "large/Adam/m", "large/Adam/v", "small", "small/Ftrl", "small/Ftrl_1"],
 }
 """Variables of tables in a checkpoint."""
-SIZES = {
-    column_spec: "2 tables, 40 rows, 100 parameters, 0.0 MB with slots (Adagrad x 2)",
-    dict_spec: "2 tables, 51 rows, 133 parameters, 0.0 MB with slots (Adam x 1, Ftrl x 1)",
-}
 
 
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy", [(column_spec, 1, "div"), (dict_spec, 2, "mod")]
 )
-def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog):
+def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, same_message):
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = spec_of(partition_strategy=strategy, clipping_limit=0.5)
     tpu_config = tpu_described.per_core_input(tpu_generation="v4" if hosts > 1 else "v2")
-    estimator, reached = run(tpu_described.train, spec, tmp_path, hosts, tpu_config=tpu_config)
-    assert [one for one in harness.said(caplog) if "tables" in one] == [
-        f"Embedding tables train on the TPU's embedding hardware, over {hosts} host"
-        f"{'s' * (hosts > 1)}: {SIZES[spec_of]}."
-    ]
-    engine = engine_of(estimator)
-    assert type(engine) is backend._TablesOfSpec
-    assert engine.config_proto.num_hosts == hosts
+    reached = train(spec, tmp_path, hosts, tpu_config=tpu_config)
+    (said,) = [one for one in harness.said(caplog) if "tables" in one]
+    assert said.startswith("Embedding tables train on the TPU's embedding hardware, over ")
+    same_message(said)
     # The tables are loaded before the first step, and retrieved after each loop.
-    infeed = reached.hook("TPUInfeedOutfeedSessionHook")
-    assert infeed._embedding_layer_config == engine.config_proto
     loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
     assert len(loads) == len(retrieves) == 2 * hosts
-    assert set(loads) <= set(infeed._init_ops)
+    assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
     # Checkpoints hold whole tables under their legacy names, and no helper variables.
     saver = reached.hook("CheckpointSaverHook")
     assert (saver._timer._every_steps, saver._steps_per_run) == (10, 5)
@@ -238,15 +216,11 @@ def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog):
 
 def test_a_described_tpu_evaluates(tmp_path):
     spec = column_spec(partition_strategy="mod")
-    estimator, reached = run(tpu_described.evaluate, spec, tmp_path, 2)
-    engine = engine_of(estimator)
-    assert engine.config_proto.mode == TPUEmbeddingConfiguration.INFERENCE
+    reached = train(spec, tmp_path, 2, tpu_described.evaluate)
     loads = reached.ops("LoadTPUEmbedding")
     assert [op.type for op in loads] == ["LoadTPUEmbeddingStochasticGradientDescentParameters"] * 4
     assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
     assert not reached.ops("RetrieveTPUEmbedding")
-    assert not of_type(reached.graph, "SendTPUEmbeddingGradients")
-    assert len(of_type(reached.graph, "EnqueueTPUEmbedding")) == 4
     parts = [one for one in reached.graph.get_collection("variables") if "/part_" in one.name]
     assert {saved_name(one) for one in parts} == set(COLUMNS)
 
@@ -256,91 +230,62 @@ def test_stock_tensorflow_estimator_is_unchanged():
     assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
 
 
-@pytest.mark.parametrize("optimizer", ["Adam", "CenteredRmsProp", "FrequencyEstimator"])
-def test_builds_the_golden_cases_of_the_hardware_tests(optimizer, tmp_path):
-    """Builds golden cases of tests/tpu up to the session. No other test runs them without a TPU."""
-    case = next(one for one in GOLDEN["cases"] if one["optimizer"] == optimizer)
-    spec = golden_training.spec_of(case)
-    data = golden_training.batches(spec.table_to_config_dict["t0"].dimension, samples=6)
-    reached = train(
-        (spec, harness.gradient_model_fn(["x0"]), harness.input_fn_of(data)),
-        tmp_path,
-        tpu_config=ee.TPUConfig(iterations_per_loop=1),
-        batch=6,
-    )
-    name = golden_training.GOLDEN_CLASSES[optimizer].hardware.name
-    assert len(reached.ops(f"LoadTPUEmbedding{name}Parameters")) == 1
-    assert len(of_type(reached.graph, "EnqueueTPUEmbedding")) == 2
-
-
 # Forms of ids.
 
 
-def tables_of_x(combiner="mean", **feature):
-    return tables_of(harness.table_spec(20, 2, ee.AdagradParameters(0.1), None, combiner, feature))
+def hardware_reads(features, combiner="mean", **feature):
+    """Returns the features as the hardware reads them, from tensors and from datasets alike.
+
+    Sparse values are listed as (indices, values, shape).
+    """
+    spec = harness.table_spec(20, 2, ee.AdagradParameters(0.1), None, combiner, feature)
+    tables, labels, dataset_of = tables_of(spec), tf.zeros([2]), tf.data.Dataset.from_tensors
+    of_tensors, _ = backend.as_hardware_reads((features, labels), tables)
+    ((of_dataset, _),) = backend.as_hardware_reads(dataset_of((features, labels)), tables)
+    (without_labels,) = backend.as_hardware_reads(dataset_of(features), tables)
+    assert listed(of_tensors) == listed(of_dataset) == listed(without_labels)
+    return listed(of_tensors)
 
 
-def element_of(features, tables, dataset):
-    """Converts a batch of features, given as a dataset or as tensors."""
-    if dataset:
-        given = tf.data.Dataset.from_tensors((features, tf.zeros([2])))
-        ((result, _),) = backend.as_hardware_reads(given, tables)
-    else:
-        result, _ = backend.as_hardware_reads((features, tf.zeros([2])), tables)
-    return result
+def listed(features):
+    def numbers(value):
+        if isinstance(value, tf.SparseTensor):
+            return numbers(value.indices), numbers(value.values), numbers(value.dense_shape)
+        return value.numpy().tolist()
+
+    return {key: numbers(value) for key, value in features.items()}
 
 
-def listed(value):
-    return value.indices.numpy().tolist(), value.values.numpy().tolist(), value.shape.as_list()
-
-
-@pytest.mark.parametrize("dataset", [True, False])
-def test_dense_and_ragged_ids_become_sparse_and_keep_id_0(dataset):
-    tables = tables_of_x(weight_key="w")
+def test_dense_and_ragged_ids_become_sparse_and_keep_id_0():
     dense = {
         "x": tf.constant([[0, 3, -1], [-1, 0, 7]]),
         "w": tf.constant([[0.0, 1.5, 9.0], [9.0, 2.5, 3.5]]),
         "other": tf.constant([[0, 1], [2, 3]]),
     }
-    got = element_of(dense, tables, dataset)
     places = [[0, 0], [0, 1], [1, 1], [1, 2]]
-    assert listed(got["x"]) == (places, [0, 3, 0, 7], [2, 3])
-    assert listed(got["w"]) == (places, [0.0, 1.5, 2.5, 3.5], [2, 3])
-    assert got["other"].numpy().tolist() == [[0, 1], [2, 3]]
-
+    assert hardware_reads(dense, weight_key="w") == {
+        "x": (places, [0, 3, 0, 7], [2, 3]),
+        "w": (places, [0.0, 1.5, 2.5, 3.5], [2, 3]),
+        "other": [[0, 1], [2, 3]],
+    }
     ragged = {
         "x": tf.ragged.constant([[0], [3, 0]], dtype=tf.int64),
         "w": tf.ragged.constant([[1.0], [2.0, 3.0]]),
     }
-    got = element_of(ragged, tables, dataset)
     places = [[0, 0], [1, 0], [1, 1]]
-    assert listed(got["x"]) == (places, [0, 3, 0], [2, 2])
-    assert listed(got["w"]) == (places, [1.0, 2.0, 3.0], [2, 2])
+    assert hardware_reads(ragged, weight_key="w") == {
+        "x": (places, [0, 3, 0], [2, 2]),
+        "w": (places, [1.0, 2.0, 3.0], [2, 2]),
+    }
+    assert hardware_reads({"x": tf.constant([5, 0])}) == {"x": ([[0, 0], [1, 0]], [5, 0], [2, 1])}
 
-    got = element_of({"x": tf.constant([5, 0])}, tables, dataset)
-    assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
 
-
-@pytest.mark.parametrize("dataset", [True, False])
-def test_one_id_for_each_sample_stays_dense(dataset):
-    tables = tables_of_x(None)
+def test_one_id_for_each_sample_stays_dense():
     for ids in ([5, 0], [[5], [0]]):
-        got = element_of({"x": tf.constant(ids)}, tables, dataset)
-        assert got["x"].numpy().tolist() == [5, 0]
-    sequence = tables_of_x(None, max_sequence_length=2)
-    got = element_of({"x": tf.constant([[5, 0], [-1, 1]])}, sequence, dataset)
-    assert listed(got["x"]) == ([[0, 0], [0, 1], [1, 1]], [5, 0, 1], [2, 2])
-
-
-def test_converts_a_dataset_without_labels():
-    dataset = tf.data.Dataset.from_tensors({"x": tf.constant([5, 0])})
-    (got,) = backend.as_hardware_reads(dataset, tables_of_x())
-    assert listed(got["x"]) == ([[0, 0], [1, 0]], [5, 0], [2, 1])
-
-
-def test_a_dataset_of_sparse_ids_is_not_converted():
-    dataset = tf.data.Dataset.from_tensors({"x": sparse(4), "other": tf.zeros([4])})
-    assert backend.as_hardware_reads(dataset, tables_of_x()) is dataset
+        assert hardware_reads({"x": tf.constant(ids)}, None) == {"x": [5, 0]}
+    sequence = {"x": tf.constant([[5, 0], [-1, 1]])}
+    got = hardware_reads(sequence, None, max_sequence_length=2)
+    assert got == {"x": ([[0, 0], [0, 1], [1, 1]], [5, 0, 1], [2, 2])}
 
 
 def test_dense_ids_are_enqueued(tmp_path):
@@ -348,7 +293,7 @@ def test_dense_ids_are_enqueued(tmp_path):
         return input_fn(params).map(lambda f, y: ({**f, "item": tf.zeros([4], tf.int32)}, y))
 
     reached = train((*column_spec()[:2], dense_input_fn), tmp_path)
-    for _, node in of_type(reached.graph, "EnqueueTPUEmbedding"):
+    for node in of_type(reached.graph, "EnqueueTPUEmbedding"):
         assert node.attr["T2"].type == tf.int64.as_datatype_enum  # int32 beside int64
 
 
@@ -358,23 +303,20 @@ def test_dense_ids_are_enqueued(tmp_path):
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])
 def test_refuses_generations_without_estimators(generation, tmp_path):
     config = tpu_described.per_core_input(tpu_generation=generation)
-    assert harness.refusal(ValueError, train, dict_spec(), tmp_path, tpu_config=config) == (
-        f"TPUConfig: tpu_generation is '{generation}', and {NO_ESTIMATOR}"
-    )
+    message = harness.refusal(ValueError, train, dict_spec(), tmp_path, tpu_config=config)
+    assert message == f"TPUConfig: tpu_generation is '{generation}', and {NO_ESTIMATOR}"
 
 
 def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
-    """Tables on the tensor core. The other workarounds are backends with their own tests."""
     column = fc.embedding_column(
         fc.categorical_column_with_identity("item", 20),
         3,
         embedding_lookup_device="tpu_tensor_core",
-        tensor_core_shape=[None, POSITION],
+        tensor_core_shape=[None, tpu_described.POSITION],
     )
 
     def model_fn(features, labels, mode, params):
-        output = tf.reduce_sum(fc.DenseFeatures([column])(features), axis=1)
-        loss = tf.reduce_mean(tf.square(output - labels))
+        loss = tf.reduce_sum(fc.DenseFeatures([column])(features))
         return harness.minimized(mode, loss, 0.1)
 
     def only_items(params):
@@ -393,3 +335,54 @@ def test_predict_says_where_to_predict(tmp_path, same_message):
     same_message(
         harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn)))
     )
+
+
+# Restoring: a graph is compared with its checkpoint before a session opens.
+
+
+def words_spec(rows=31, dimension=4, parameters=None):
+    """Returns (spec, model_fn, input_fn)."""
+    tables = {"words": ee.TableConfig(rows, dimension)}
+    spec = harness.tables_spec(tables, parameters or ee.AdagradParameters(0.1))
+
+    def only_words(params):
+        return input_fn(params).map(lambda features, labels: ({"words": features["words"]}, labels))
+
+    return spec, model_fn_of(None, ["words"]), only_words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hosts", [1, 3])
+def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_message):
+    saved = {}
+    for variable in train(words_spec(), tmp_path / "new", hosts).graph.get_collection("variables"):
+        part = variable._get_save_slice_info()
+        shape = part.full_shape if part else variable.shape.as_list()
+        saved[saved_name(variable)] = np.zeros(shape, variable.dtype.as_numpy_dtype)
+    assert saved["words"].shape == saved["words/Adagrad"].shape == (31, 4)
+    assert not [name for name in saved if "dummy" in name]
+    folder = tmp_path / "model"
+    # A legacy TPU's checkpoint also has helper variables.
+    helper = "tpu_embedding_dummy_table_variable_words"
+    helpers = {name: np.zeros([1], np.float32) for name in (helper, f"{helper}/Adam")}
+    path = save(f"{folder}/model.ckpt-0", {**saved, **helpers})
+    evaluate = tpu_described.evaluate
+    for how in (tpu_described.train, evaluate):
+        assert train(words_spec(), folder, hosts, how).graph
+
+    def refused(error, phrase, of_spec, model_dir=folder, **given):
+        with pytest.raises(error, match=f"^{phrase} from checkpoint failed: ") as caught:
+            train(of_spec, model_dir, hosts, **given)
+        same_message(caught.value)
+
+    # The hardware's tables are not trainable, so a warm start takes them only if it lists them.
+    refused(ValueError, "Restoring", words_spec(rows=40))
+    refused(ValueError, "Restoring", words_spec(rows=40), how=evaluate)
+    adam = words_spec(parameters=ee.AdamParameters(0.1))
+    refused(tf.errors.NotFoundError, "Restoring", adam)
+    settings = {"warm_start_from": ee.WarmStartSettings(path, ["words/part_"])}
+    refused(ValueError, "Warm-starting", words_spec(dimension=8), tmp_path / "new", **settings)
+    (folder / "checkpoint").unlink()
+    for how in (tpu_described.train, evaluate):
+        with pytest.raises(ValueError, match="which says which checkpoint is the latest, is miss"):
+            train(words_spec(), folder, hosts, how)

@@ -47,14 +47,12 @@ def wrong_multiplier(function):
 
 def spec_of(rate=None, optimizer=None, multiplier=None, pipelined=False):
     """Returns a spec of two tables. Only the second has the rate."""
-    ones = tf.compat.v1.ones_initializer()
-    of_b = {"optimization_parameters": optimizer, "learning_rate_fn": rate}
-    tables = {
-        "a": ee.TableConfig(ROWS, 3, ones, optimization_parameters=ee.AdamParameters(0.1)),
-        "b": ee.TableConfig(ROWS, 3, ones, **of_b),
-    }
+    table = ee.TableConfig(ROWS, 3, tf.compat.v1.ones_initializer())
     return harness.tables_spec(
-        tables,
+        {
+            "a": table._replace(optimization_parameters=ee.AdamParameters(0.1)),
+            "b": table._replace(optimization_parameters=optimizer, learning_rate_fn=rate),
+        },
         ee.AdagradParameters(0.1),
         experimental_gradient_multiplier_fn=multiplier,
         pipeline_execution_with_tensor_core=pipelined,
@@ -88,27 +86,15 @@ class State(tf.compat.v1.train.SessionRunHook):
         return self._session.run(self._variables)
 
 
-CASES = (
-    ("host", False, wrong_multiplier, -INFINITE),
-    ("2 cores", False, wrong_rate, NAN),
-    *(
-        pytest.param(*case, marks=pytest.mark.slow)
-        for case in (
-            ("host", False, wrong_rate_of_optimizer, -0.5),
-            ("host", True, wrong_rate, NAN),
-            ("1 core", False, wrong_rate_of_optimizer, -0.5),
-            ("2 cores", True, wrong_multiplier, -INFINITE),
-            ("2 cores", True, wrong_rate_of_optimizer, -0.5),
-            ("servers", False, wrong_rate, NAN),
-            ("servers", False, wrong_multiplier, -INFINITE),
-        )
-    ),
-)
-
-
-@pytest.mark.sampled(4)
+@pytest.mark.fast(2)
+@pytest.mark.sampled(6)
 @on_both_kernels
-@pytest.mark.parametrize("way, pipelined, wrong, value", CASES)
+@pytest.mark.parametrize("way", ["host", "1 core", "2 cores", "servers"])
+@pytest.mark.parametrize("pipelined", [False, True])
+@pytest.mark.parametrize(
+    "wrong, value",
+    [(wrong_rate, NAN), (wrong_rate_of_optimizer, -0.5), (wrong_multiplier, -INFINITE)],
+)
 def test_an_invalid_rate_stops_training_before_the_step_writes(
     way, pipelined, wrong, value, tmp_path, monkeypatch
 ):

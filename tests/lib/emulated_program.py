@@ -10,7 +10,7 @@ import estimator_emb as ee
 import feature_columns as fc
 
 v1 = tf.compat.v1
-PIPELINES = ee.InputPipelineConfig
+PER_HOST = ee.InputPipelineConfig.PER_HOST_V1
 VOCABULARY = 30
 RNG = np.random.default_rng(5)
 IDS = RNG.integers(0, VOCABULARY, [48, 3])
@@ -60,15 +60,7 @@ def model_fn(features, labels, mode, params):
 
 
 def make(
-    model_fn,
-    model_dir,
-    cores,
-    pipeline=PIPELINES.PER_HOST_V1,
-    spec=None,
-    batch=12,
-    tpu=None,
-    run=None,
-    **more,
+    model_fn, model_dir, cores, pipeline=PER_HOST, spec=None, batch=12, tpu=None, run=None, **more
 ):
     """Returns an estimator on an emulated TPU. `run` goes to RunConfig, `more` to TPUEstimator."""
     tpu = {"iterations_per_loop": 2, "per_host_input_for_training": pipeline, **(tpu or {})}

@@ -18,7 +18,6 @@ import estimator_emb as ee
 from estimator_emb import embedding
 
 v1 = tf.compat.v1
-PIPELINES = ee.InputPipelineConfig
 BATCH, LOOP = 24, 2
 BAD_STEP = 3
 """Number of the step in which a host fails, from 0."""
@@ -30,35 +29,21 @@ def of_host(params, batches):
     count, each = context.num_hosts, BATCH // context.num_hosts
 
     def part(features, labels):
-        start = context.current_host * each
-        past = tf.sparse.slice(features["past"], [start, 0], [each, 3])
-        features = {**features, "past": past}
-        kept = {
-            key: one if key == "past" else one[start : start + each]
-            for key, one in features.items()
-        }
-        return kept, labels[start : start + each]
+        own = slice(context.current_host * each, (context.current_host + 1) * each)
+        past = tf.sparse.slice(features["past"], [own.start, 0], [each, 3])
+        words, ages = features["words"][own], features["ages"][own]
+        return {"words": words, "past": past, "ages": ages}, labels[own]
 
     return batches if count == 1 else batches.map(part)
-
-
-def batches():
-    return emulated_program.examples().repeat().batch(BATCH, drop_remainder=True)
 
 
 def input_of(case):
     """Returns the input_fn of a case. Only the second host gets wrong input."""
 
     def input_fn(params):
-        data = batches() if case == "broadcast" else of_host(params, batches())
-        if case in (
-            "broadcast",
-            "small table",
-            "random rows",
-        ):  # These cases have no sparse features.
-            data = data.map(lambda features, labels: (dense(features), labels))
-        if case == "v2":  # Each core reads its own batch.
-            data = data.unbatch().batch(params["batch_size"], drop_remainder=True)
+        data = of_host(params, emulated_program.batches({"batch_size": BATCH}))
+        if case in ("small table", "random rows"):
+            data = data.map(lambda features, labels: ({"words": features["words"]}, labels))
         if params["context"].current_host == 0:
             return data
         if case == "ends":
@@ -72,10 +57,6 @@ def input_of(case):
     return input_fn
 
 
-def dense(features):
-    return {key: value for key, value in features.items() if key != "past"}
-
-
 def replaced(data, key, value):
     """Returns a dataset in which batch `BAD_STEP` has `value` everywhere in the feature `key`."""
 
@@ -87,28 +68,16 @@ def replaced(data, key, value):
     return data.enumerate().map(replace)
 
 
-def dense_model_fn(features, labels, mode, params):
-    glorot = v1.initializers.glorot_uniform(seed=1)
-    output = v1.layers.dense(features["ages"], 1, kernel_initializer=glorot)
-    loss = tf.reduce_mean(tf.square(output - labels))
-    return harness.minimized(mode, loss, optimizer=v1.train.AdagradOptimizer(0.1))
-
-
 def is_second():
     """Returns whether this process is the second host."""
     return os.environ.get("ESTIMATOR_EMB_HOST") == "1"
 
 
 class Acts(v1.train.SessionRunHook):
-    """Ends or delays this process after a loop of steps, or makes an op that writes a table."""
+    """Ends or delays this process after a loop of steps."""
 
     def __init__(self, case):
         self.case = case
-
-    def begin(self):
-        if self.case == "writes":
-            table = next(one for one in v1.global_variables() if "past_words" in one.name)
-            table.assign_add(tf.ones_like(table), name="grows")
 
     def after_run(self, run_context, run_values):
         if self.case == "slow":
@@ -123,28 +92,16 @@ class Acts(v1.train.SessionRunHook):
 
 def estimator(model_dir, case, device="pjrt", cores=None):
     """Returns the estimator of a case. `cores` is the number of cores of an emulated TPU."""
-    pipelines = {"v2": PIPELINES.PER_HOST_V2, "broadcast": PIPELINES.BROADCAST}
-    pipelines["broadcast tables"] = PIPELINES.BROADCAST
     if case == "other folder" and is_second():
         model_dir = f"{model_dir}-of-host-1"
-    tpu = {
-        "iterations_per_loop": LOOP,
-        "per_host_input_for_training": pipelines.get(case, PIPELINES.PER_HOST_V1),
-        "device": device,
-        "num_shards": cores,
-        "num_cores_per_replica": 2 if case == "replicas" else None,
-        "table_summaries": case == "summaries",
-    }
     config = ee.RunConfig(
         model_dir=str(model_dir),
         save_checkpoints_steps=LOOP,
         keep_checkpoint_max=None,
         tf_random_seed=1,
-        tpu_config=ee.TPUConfig(**tpu),
+        tpu_config=ee.TPUConfig(LOOP, device=device, num_shards=cores),
     )
     model_fn, spec = emulated_program.model_fn, emulated_program.SPEC
-    if case == "broadcast":
-        model_fn, spec = dense_model_fn, None
     if case == "other step" and is_second():
         model_fn = twice_the_ages
     if case == "saver":
@@ -159,8 +116,6 @@ def estimator(model_dir, case, device="pjrt", cores=None):
     if case == "slots":
         adagrad = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
         spec = spec._replace(optimization_parameters=adagrad)
-    if case == "pipelining":
-        spec = spec._replace(pipeline_execution_with_tensor_core=True)
     old = f"{model_dir}-old" if case == "warm" else None
     return harness.configured(model_fn, spec, config, BATCH, use_tpu=True, warm_start_from=old)
 

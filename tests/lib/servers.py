@@ -7,6 +7,7 @@ from multiprocessing import pool
 from unittest import mock
 
 import harness
+import numpy as np
 import processes
 import tensorflow as tf
 
@@ -19,6 +20,24 @@ class _Start(tf.compat.v1.train.SessionRunHook):
 
     def after_create_session(self, session, coord):
         self._barrier.wait(timeout=processes.HANGS)
+
+
+COUNTERS = {
+    "sgd": ee.StochasticGradientDescentParameters(1.0),
+    "adagrad": ee.AdagradParameters(1e-3, initial_accumulator=1.0),
+}
+"""Optimizers whose tables count the updates with a gradient of 1."""
+
+
+def updates(saved):
+    """Returns the number of updates of each row, by the saved tables of COUNTERS."""
+    return {"sgd": -saved["sgd"], "adagrad": saved["adagrad/Adagrad"] - 1}
+
+
+def counted(ids, dimension):
+    """Returns a batch that updates the rows `ids` of the tables of COUNTERS once."""
+    ones = np.ones([len(ids), dimension], np.float32)
+    return dict.fromkeys(COUNTERS, ids), dict.fromkeys(COUNTERS, ones)
 
 
 def counting_spec(optimizers, rows, dimension):
@@ -71,10 +90,6 @@ class Cluster:
             session.run(gone)
             return count
 
-    @property
-    def trainers(self):
-        return [task for task in self.tasks if task[0] != "ps"]
-
     def config(self, job, index, **kwargs):
         """The RunConfig of a task."""
         task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
@@ -88,7 +103,7 @@ class Cluster:
           make: called with the job and index of each trainer; returns its estimator and input_fn.
           kwargs: of `TPUEstimator.train`.
         """
-        estimators = {task: make(*task) for task in self.trainers}
+        estimators = {task: make(*task) for task in self.tasks if task[0] != "ps"}
         start = threading.Barrier(len(estimators))
 
         def run(task):

@@ -85,64 +85,39 @@ def _ones(shape: Any, dtype: Any = tf.float32, partition_info: Any = None) -> An
     return tf.ones(shape, dtype)
 
 
-def _tables(module: Any, width: int, **of_first: Any) -> dict[str, Any]:
-    """Returns two tables of dimension `width`, or of the dimensions 4 and 2 if `width` is 0."""
-    return {
-        "video": module.TableConfig(13, width or 4, _ones, **of_first),
-        "user": module.TableConfig(3, width or 2, _ones, combiner="sqrtn"),
-    }
-
-
-def _two(
-    width: int = 0, of_module: Callable[[Any], dict[str, Any]] = lambda module: {}, **of_first: Any
-) -> Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]:
-    """Returns a function that makes two tables, each with a feature.
-
-    Args:
-      width: see `_tables`.
-      of_module: returns more arguments of the first table, given the module.
-      **of_first: arguments of the first table.
-    """
-    return lambda module: (
-        _tables(module, width, **of_first, **of_module(module)),
-        {"watched": module.FeatureConfig("video"), "friends": module.FeatureConfig("user")},
-    )
-
-
-FEATURES: Mapping[str, Callable[[Any], tuple[dict[str, Any], dict[str, Any]]]] = {
-    "plain": _two(),
-    "shared": lambda module: (
-        _tables(module, 0),
-        {
-            "watched": module.FeatureConfig("video"),
-            "favourites": module.FeatureConfig("video"),
-            "friends": module.FeatureConfig("user"),
-        },
-    ),
-    "weighted": lambda module: (
-        _tables(module, 0, combiner="sum"),
-        {
-            "watched": module.FeatureConfig("video", weight_key="minutes"),
-            "friends": module.FeatureConfig("user"),
-        },
-    ),
-    "sequence": lambda module: (
-        _tables(module, 0),
-        {
-            "history": module.FeatureConfig("video", max_sequence_length=5),
-            "watched": module.FeatureConfig("video"),
-            "friends": module.FeatureConfig("user", max_sequence_length=2),
-        },
-    ),
-    "one id": _two(combiner=None, hot_id_replication=True),
-    "own rate": _two(learning_rate=0.05),
-    "rate function": _two(learning_rate_fn=halving),
-    "own optimizer": _two(
-        of_module=lambda module: {"optimization_parameters": module.AdamParameters(0.2, beta1=0.7)},
-        learning_rate_fn=halving,
-    ),
-    "one column": _two(1, learning_rate_fn=halving),
+FEATURES = {
+    "plain": {},
+    "shared": {},
+    "weighted": {"combiner": "sum"},
+    "sequence": {},
+    "one id": {"combiner": None, "hot_id_replication": True},
+    "own rate": {"learning_rate": 0.05},
+    "rate function": {"learning_rate_fn": halving},
+    "own optimizer": {"learning_rate_fn": halving},
+    "one column": {"learning_rate_fn": halving},
 }
+"""Name of a case -> arguments of the first table."""
+
+_OTHER_FEATURES = {
+    "shared": {"favourites": ("video",)},
+    "weighted": {"watched": ("video", 0, "minutes")},
+    "sequence": {"history": ("video", 5), "friends": ("user", 2)},
+}
+"""Name of a case -> features besides or instead of the two, as arguments of FeatureConfig."""
+
+
+def _tables_and_features(module: Any, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns two tables and their features."""
+    of_first = dict(FEATURES[name])
+    if name == "own optimizer":
+        of_first["optimization_parameters"] = module.AdamParameters(0.2, beta1=0.7)
+    of_video, of_user = (1, 1) if name == "one column" else (4, 2)
+    tables = {
+        "video": module.TableConfig(13, of_video, _ones, **of_first),
+        "user": module.TableConfig(3, of_user, _ones, combiner="sqrtn"),
+    }
+    features = {"watched": ("video",), "friends": ("user",), **_OTHER_FEATURES.get(name, {})}
+    return tables, {key: module.FeatureConfig(*given) for key, given in features.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,7 +144,7 @@ class Case:
         return "; ".join(changed) or "default"
 
     def build(self, module: Any) -> Any:
-        tables, features = FEATURES[self.features](module)
+        tables, features = _tables_and_features(module, self.features)
         return module.TPUEmbedding(
             tables,
             features,

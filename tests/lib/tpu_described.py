@@ -83,7 +83,6 @@ class Program:
     Attributes:
       spec: its EmbeddingConfigSpec, or None.
       features: {key: function of the batch size}, in addition to 'x'.
-      layer: function of features and the columns of the spec.
       loss: function of the loss and of features.
       fields: function of the loss; returns fields of the TPUEstimatorSpec.
       returns: function of the TPUEstimatorSpec.
@@ -97,7 +96,6 @@ class Program:
 
     spec: ee.EmbeddingConfigSpec | None = None
     features: dict[str, Any] = dataclasses.field(default_factory=dict)
-    layer: Any = lambda features, columns: fc.DenseFeatures(columns)(features)
     loss: Any = lambda loss, features: loss
     fields: Any = lambda loss: {}
     returns: Any = lambda made: made
@@ -150,7 +148,7 @@ class Program:
     def model_fn(self, features, labels, mode, params):
         read = [features["x"]]
         if self.spec and self.spec.feature_columns:
-            read.append(self.layer(features, self.spec.feature_columns))
+            read.append(fc.DenseFeatures(self.spec.feature_columns)(features))
         elif self.spec:
             read += [features[key] for key in sorted(self.spec.feature_to_config_dict)]
         w = tf.compat.v1.get_variable("w", initializer=1.0)

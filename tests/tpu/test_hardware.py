@@ -7,14 +7,10 @@ These tests run only on request (see docs/tpu.md):
 """
 
 import os
-import re
-import runpy
-import sys
 
 import golden_training
 import harness
 import numpy as np
-import processes
 import pytest
 import tensorflow as tf
 from golden_training import GOLDEN, SAMPLES
@@ -87,8 +83,11 @@ def test_activations_on_a_tpu_equal_golden(combiner, tpu, tmp_path):
         np.testing.assert_array_equal(got[SAMPLES:], 0)
 
 
+KEYS = ["words", "history", "item"]
+
+
 def shared_and_sequence_features(samples, strategy="div"):
-    """Returns (spec, keys of the features, four batches)."""
+    """Returns a spec with the features KEYS, and four batches."""
     rng = np.random.default_rng(7)
     table = harness.normal(rng, 11, 3)
 
@@ -97,26 +96,20 @@ def shared_and_sequence_features(samples, strategy="div"):
             return rng.integers(0, rows, samples)
         return harness.sparse(harness.random_ids(rng, rows, samples, 4 if key == "words" else 3))
 
-    adagrad = ee.AdagradParameters(0.3, initial_accumulator=0.2)
-    spec = harness.table_spec(
-        11, 3, adagrad, table, "mean", clipping_limit=1.5, partition_strategy=strategy
-    )._replace(
-        feature_to_config_dict={
-            "words": ee.FeatureConfig("t"),
-            "history": ee.FeatureConfig("t", max_sequence_length=2),
-            "item": ee.FeatureConfig("t"),
-        }
-    )
-    batches = harness.random_batches(rng, spec, samples, 4, ids)
-    return spec, ["words", "history", "item"], batches
+    features = {key: ee.FeatureConfig("t") for key in KEYS}
+    features["history"] = ee.FeatureConfig("t", max_sequence_length=2)
+    adagrad, fields = ee.AdagradParameters(0.3, initial_accumulator=0.2), {"clipping_limit": 1.5}
+    spec = harness.table_spec(11, 3, adagrad, table, "mean", partition_strategy=strategy, **fields)
+    spec = spec._replace(feature_to_config_dict=features)
+    return spec, harness.random_batches(rng, spec, samples, 4, ids)
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_shared_and_sequence_features_train_as_on_the_host(strategy, tpu, tmp_path):
     _, cores = tpu
     samples = 2 * cores
-    spec, keys, data = shared_and_sequence_features(samples, strategy)
-    model_fn = harness.gradient_model_fn(keys)
+    spec, data = shared_and_sequence_features(samples, strategy)
+    model_fn = harness.gradient_model_fn(KEYS)
     on_tpu = estimator(tpu, model_fn, spec, tmp_path / "tpu", samples)
     on_tpu.train(harness.input_fn_of(data), max_steps=4)
     on_host = harness.estimator(model_fn, spec, tmp_path / "host", samples, device="host")
@@ -156,7 +149,7 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
     """GPUs and TPUs multiply matrices less exactly, unless the device is told otherwise."""
     cores = len(pjrt_devices)
     samples = 2 * cores
-    spec, _, data = shared_and_sequence_features(samples)
+    spec, data = shared_and_sequence_features(samples)
     for device in ("pjrt", "host"):
         config = ee.RunConfig(
             model_dir=str(tmp_path / device),
@@ -169,20 +162,3 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
     assert got.keys() == expected.keys()
     for name, value in expected.items():
         np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=1e-3, err_msg=name)
-
-
-def test_devices_benchmark_prints_figures_by_pjrt(pjrt_devices, capsys, monkeypatch):
-    """Runs in this process, because a TPU accepts no second process."""
-    folder = processes.ROOT / "benchmarks"
-    monkeypatch.syspath_prepend(str(folder))
-    first, batch = pjrt_devices[0], 512 * len(pjrt_devices)
-    arguments = [f"--platform={first.platform}", f"--batch={batch}"]
-    monkeypatch.setattr(sys, "argv", ["devices.py", *arguments])
-    runpy.run_path(str(folder / "devices.py"), run_name="__main__")
-    printed = capsys.readouterr().out
-    print(printed)  # For a person who runs pytest with -s.
-    assert f"{len(pjrt_devices)} x {first.device_kind} ({first.platform})" in printed
-    number = r"\s+[\d.]+"
-    assert len(re.findall(f"(?m)^ +\\d+  (?:plain|packed){number * 4}$", printed)) == 4
-    layout = "packed" if first.platform == "tpu" else "plain"
-    assert len(re.findall(f" ms of the devices, {layout}\n  '(?:host|device)' is", printed)) == 2

@@ -52,13 +52,8 @@ class Record(tf.compat.v1.train.SessionRunHook):
 
 def train(directory, hurry):
     """Runs the task of a process, slowly until the file `hurry` exists."""
-    optimizers = {
-        "sgd": ee.StochasticGradientDescentParameters(1.0),
-        "adagrad": ee.AdagradParameters(1e-3, initial_accumulator=1.0),
-    }
-    spec = servers.counting_spec(optimizers, ROWS, DIMENSION)
-    ones = np.ones([len(IDS), DIMENSION], np.float32)
-    batch = (dict.fromkeys(optimizers, IDS), dict.fromkeys(optimizers, ones))
+    spec = servers.counting_spec(servers.COUNTERS, ROWS, DIMENSION)
+    batch = servers.counted(IDS, DIMENSION)
 
     def wait(value):
         if not os.path.exists(hurry):
@@ -72,15 +67,9 @@ def train(directory, hurry):
 
         return harness.dataset([batch]).repeat().map(slowly).prefetch(1)
 
-    config = ee.RunConfig(
-        model_dir=directory,
-        save_checkpoints_secs=2,
-        keep_checkpoint_max=None,
-        log_step_count_steps=None,
-        save_summary_steps=None,
-    )
-    model_fn = harness.gradient_model_fn(optimizers)
-    estimator = harness.configured(model_fn, spec, config, len(IDS), use_tpu=False)
+    run = {**harness.SILENT, "save_checkpoints_secs": 2, "keep_checkpoint_max": None}
+    model_fn = harness.gradient_model_fn(servers.COUNTERS)
+    estimator = harness.estimator(model_fn, spec, directory, len(IDS), run=run)
     hooks = [Record(f"{hurry}.{os.getpid()}.steps")]
     ee.train_and_evaluate(
         estimator,
@@ -91,13 +80,10 @@ def train(directory, hurry):
 
 def check_checkpoint(path, most):
     """Checks that tables, slots and step of a checkpoint differ by at most `most` updates."""
-    reader = tf.train.load_checkpoint(path)
-    step = reader.get_tensor("global_step")
-    of_tables = {
-        "sgd": -reader.get_tensor("sgd"),
-        "adagrad": reader.get_tensor("adagrad/Adagrad") - 1,
-    }
-    for name, counts in of_tables.items():
+    folder, _, number = path.rpartition("/model.ckpt-")
+    saved = harness.saved(folder, number)
+    step = saved["global_step"]
+    for name, counts in servers.updates(saved).items():
         others = np.delete(counts, IDS, axis=0)
         np.testing.assert_array_equal(others, np.zeros_like(others), err_msg=path)
         assert np.abs(counts[IDS] - step).max() <= most, (path, name, counts, step)

@@ -11,7 +11,6 @@ import tensorflow as tf
 import estimator_emb as ee
 
 TASKS = [("chief", 0), ("ps", 0), ("ps", 1)]
-SERVES = "Parameter server {} serves tables by native kernels."
 
 PROGRAM = """
     import sys
@@ -72,45 +71,28 @@ def batches():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("native", [False, True])
-def test_a_chief_alone_trains_as_one_process_does(native, native_library, tmp_path):
+@pytest.mark.parametrize("kernels", [[], TASKS, TASKS[:2]], ids=["none", "native", "one server"])
+def test_a_chief_alone_trains_as_one_process_does(kernels, native_library, tmp_path):
     """Uses two servers, a table with fewer rows than servers, and a table of odd size."""
-    logs, _ = run(tmp_path / "cluster", TASKS if native else [])
+    logs, addresses = run(tmp_path / "cluster", kernels)
+    for job, index in TASKS[1:]:
+        serves = f"Parameter server {index} serves tables by native kernels."
+        assert (serves in logs[job, index]) == ((job, index) in kernels)
+    native = kernels == TASKS
     on_servers = "Tables are looked up and updated on their parameter servers, by native kernels."
     assert (on_servers in logs["chief", 0]) == native
-    for index in (0, 1):
-        assert (SERVES.format(index) in logs["ps", index]) == native
-    make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
-    meta = tf.compat.v1.MetaGraphDef()
-    meta.ParseFromString((tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes())
-    places = {node.name: node.device for node in meta.graph_def.node if node.op == "VarHandleOp"}
-    ops = {node.op for node in meta.graph_def.node}
-    assert ("HostShardsUpdate" in ops) == native
-    kept = {node.device for node in meta.graph_def.node if node.op in ("Stage", "Unstage")}
+    if kernels == TASKS[:2]:
+        said = f"parameter server 1 ({addresses['ps'][1]}) cannot use them: it has not loaded them"
+        assert f"Tables use TensorFlow's ops, without native kernels: {said}" in logs["chief", 0]
+        said = "serves tables by TensorFlow's ops, without native kernels: ESTIMATOR_EMB_NATIVE is"
+        assert f"Parameter server 1 {said} 0." in logs["ps", 1]
+
+    meta = (tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes()
+    nodes = tf.compat.v1.MetaGraphDef.FromString(meta).graph_def.node
+    kept = {node.device for node in nodes if node.op in ("Stage", "Unstage")}
     assert kept == {"/job:chief/task:0"}
-    tables = (
-        "one one/Adagrad uneven/Adagrad/part_0 uneven/Adagrad/part_1 uneven/part_0 uneven/part_1"
-    )
-    assert sorted(name for name in places if name.split("/")[0] in ROWS) == tables.split()
-    servers = {places["uneven/part_0"], places["uneven/part_1"]}
-    assert servers == {"/job:ps/task:0", "/job:ps/task:1"}
+
+    make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
     got, want = (harness.saved(tmp_path / name, 4) for name in ("cluster", "process"))
     assert got["uneven"].shape == (7, 2)
     harness.same(got, want, 1e-7, 1e-6)
-
-
-@pytest.mark.slow
-def test_a_server_without_native_kernels_disables_them_for_its_tables(native_library, tmp_path):
-    logs, cluster = run(tmp_path / "model", TASKS[:2])
-    assert SERVES.format(0) in logs["ps", 0]
-    assert (
-        "Parameter server 1 serves tables by TensorFlow's ops, without native kernels: "
-        "ESTIMATOR_EMB_NATIVE is 0." in logs["ps", 1]
-    )
-    assert (
-        "Tables use TensorFlow's ops, without native kernels: parameter server 1 "
-        f"({cluster['ps'][1]}) cannot use them: it has not loaded them; its log gives the reason."
-        in logs["chief", 0]
-    )
-    first, last = (harness.saved(tmp_path / "model", step)["uneven"] for step in (0, 4))
-    assert not np.allclose(first, last) and np.all(np.isfinite(last))
