@@ -1,4 +1,7 @@
-"""Every name of `tf.estimator` gives the numbers of stock tensorflow-estimator on 2.15.1."""
+"""Programs of `tf.estimator`'s API give the numbers of stock tensorflow-estimator on 2.15.1.
+
+They use every public name.
+"""
 
 import concurrent.futures
 import json
@@ -6,9 +9,12 @@ import pathlib
 import re
 
 import cases
+import keras_calls  # noqa: F401 - it adds a group, as the next two
 import numpy as np
+import one_batch  # noqa: F401
 import processes
 import pytest
+import savers  # noqa: F401
 
 ELSEWHERE = {
     "Exporter": "only its subclasses do something",
@@ -16,8 +22,6 @@ ELSEWHERE = {
     "ExportOutput": "only its subclasses do something",
     "EvalOutput": "made by the export of evaluation graphs, 'all graphs'",
     "InputPipelineConfig": "of tf.estimator.tpu, in tests/backends",
-    "TPUConfig": "of tf.estimator.tpu, in tests/spec",
-    "TPUEstimator": "of tf.estimator.tpu, in tests/beside_stock",
     "TPUEstimatorSpec": "of tf.estimator.tpu, in tests/beside_stock",
     "EmbeddingConfigSpec": "of tf.estimator.tpu, in tests/beside_stock",
     **dict.fromkeys(
@@ -27,6 +31,8 @@ ELSEWHERE = {
     ),
 }
 """Public names without a case -> the reason."""
+STRICT = ("Keras calls", "one batch", "savers")
+"""Groups of small models, whose numbers are equal up to the rounding of a few steps."""
 
 
 def public_names(module):
@@ -55,7 +61,7 @@ def leaves(value, name=""):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("group", cases.GROUPS)
 def test_programs_give_the_numbers_of_stock(group, tmp_path):
     processes.stock_python()  # Skips the test without a stock Python.
@@ -72,6 +78,9 @@ def test_programs_give_the_numbers_of_stock(group, tmp_path):
     found = dict(leaves(ours))
     for name, expected in leaves(stock):
         if isinstance(expected, float):  # Equal up to the rounding of float32.
-            np.testing.assert_allclose(found[name], expected, 2e-4, 2e-6, err_msg=name)
+            rtol, atol = (1e-5, 1e-6) if group in STRICT else (2e-4, 2e-6)
+            # TensorFlow 2.21 rounds an LSTM otherwise than 2.15.1, which runs stock.
+            atol = 5e-5 if "timeseries" in name else atol
+            np.testing.assert_allclose(found[name], expected, rtol, atol, err_msg=name)
         else:
             assert found[name] == expected, name
