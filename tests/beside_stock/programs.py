@@ -89,13 +89,18 @@ class Table:
     kind: str
     features: list[Feature]
     dimension: int
+    combiner: str | None
+    safe: bool  # Whether a sample may be without ids.
     factor: float  # Of its initial values.
     name: str | None  # Given by the program, if it is shared.
 
     def columns(self, limit, folder):
         made = [self._categorical(feature, folder) for feature in self.features]
-        combiner = self.features[0].combiner
-        arguments = {"combiner": combiner, "initializer": rows(self.factor)}
+        arguments = {
+            "combiner": self.combiner,
+            "initializer": rows(self.factor),
+            "use_safe_embedding_lookup": self.safe,
+        }
         length = limit if self.features[0].sequence else 0
         if len(made) == 1:
             column = tpu_columns.embedding_column(
@@ -154,9 +159,12 @@ def _table(rng, prefix, sequence, emulated):
                 combiner=combiner,
             )
         )
+    if all(one.form == "one" for one in made):
+        combiner = _one_of(rng, None, combiner)
+    dimension, factor = _one_of(rng, 2, 2, 3), round(rng.uniform(0.5, 3), 3)
     name = _one_of(rng, None, f"both_{prefix}_embedding")
-    factor = round(rng.uniform(0.5, 3), 3)
-    return Table(kind, made, _one_of(rng, 2, 2, 3), factor, name)
+    safe = sequence or kind not in ("identity", "hash") or rng.random() < 0.7
+    return Table(kind, made, dimension, combiner, safe, factor, name)
 
 
 class Program:
@@ -172,8 +180,7 @@ class Program:
         self.sequences = [draw(f"s{i}", True) for i in range(sequences)]
         self.limit = _one_of(rng, 2, 3, 5)
         self.way = self._way(rng)
-        self.of_sequences = f"sequence_{_one_of(rng, 'v1', 'v2')}/"
-        self.of_sequences += _one_of(rng, "one_layer", "one_for_each")
+        self.one_sequence_layer, self.sequences_of_v1 = rng.random(2) < 0.5
         self.scope = _one_of(rng, None, None, "tower", "tower/deep")
         self.logits = _one_of(rng, "get_variable", "Keras", "layers")
         self.loss = _one_of(rng, *LOSSES)
@@ -199,16 +206,18 @@ class Program:
         rng, made = np.random.default_rng(self.seed), []
         for _ in range(BATCHES):
             given, of_sequences = {}, int(rng.integers(1000))
-            for feature in (one for table in self.tables for one in table.features):
-                given |= self._given(feature, rng, is_stock)
-            for feature in (one for table in self.sequences for one in table.features):
-                # Sequences in a layer have equal lengths.
-                given |= self._given(feature, np.random.default_rng(of_sequences), is_stock)
+            for table in (*self.tables, *self.sequences):
+                for feature in table.features:
+                    # Sequences in a layer have equal lengths.
+                    of = np.random.default_rng(of_sequences) if feature.sequence else rng
+                    given |= self._given(feature, table.safe, of, is_stock)
             made.append((given, rng.random([BATCH, 1]).astype(np.float32)))
         return made
 
-    def _given(self, feature, rng, is_stock):
+    def _given(self, feature, safe, rng, is_stock):
         ids, weights = features.lists(feature, features.VOCABULARY, BATCH, rng)
+        if not safe:
+            ids, weights = [row or [0] for row in ids], [row or [1.0] for row in weights]
         if feature.combiner != "sum":  # Stock would leave out ids with weights of 0 or less.
             weights = [[abs(weight) or 1.0 for weight in row] for row in weights]
         if is_stock and feature.form == "ragged":
@@ -250,13 +259,14 @@ class Program:
             if flat:
                 by_key = {f"column {i}": column for i, column in enumerate(flat)}
                 parts += tf.nest.flatten(ways[self.way].program(features, by_key))
-            if sequences:
-                by_key = {f"column {i}": column for i, column in enumerate(sequences)}
-                made = ways[self.of_sequences].program(features, by_key)
+            module = v1.keras.experimental if self.sequences_of_v1 else tf.keras.experimental
+            groups = [sequences] if self.one_sequence_layer else [[one] for one in sequences]
+            for group in filter(None, groups):
+                sequence, lengths = module.SequenceFeatures(group)(features)
                 # In stock a sequence is as long as the batch's longest, in ours as the limit.
-                for one in tf.nest.flatten(made):
-                    positions = tf.range(1, tf.shape(one)[1] + 1)
-                    parts.append(tf.reduce_sum(one * tf.cast(positions, tf.float32)[:, None], 1))
+                positions = tf.cast(tf.range(1, tf.shape(sequence)[1] + 1), tf.float32)
+                parts.append(tf.reduce_sum(sequence * positions[:, None], 1))
+                parts.append(tf.cast(lengths, tf.float32)[:, None])
             return tf.concat(parts, axis=1)
 
         def logits_of(x):
@@ -339,7 +349,8 @@ class Program:
         parsing, examples = {}, [tf.train.Example() for _ in range(BATCH)]
         for key, value in batch.items():
             rows_of_values, dtype = _lists_of(value)
-            parsing[key] = tf.io.VarLenFeature(dtype)
+            is_ragged = isinstance(value, v1.ragged.RaggedTensorValue)
+            parsing[key] = (tf.io.RaggedFeature if is_ragged else tf.io.VarLenFeature)(dtype)
             for example, row in zip(examples, rows_of_values, strict=True):
                 feature = example.features.feature[key]
                 if dtype == tf.string:

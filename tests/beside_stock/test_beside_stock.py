@@ -18,9 +18,10 @@ PROGRAMS = 20
 """Number of programs per process."""
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_program_gives_the_results_of_tensorflow_estimators_class(seed, tmp_path):
-    check(Program(seed), Program(seed).run(tmp_path / "stock"), tmp_path / "ours")
+def test_a_program_gives_the_results_of_tensorflow_estimators_class(tmp_path):
+    """A program with words, shared sequences, a functional model and an export."""
+    program = Program(298)
+    check(program, program.run(tmp_path / "stock"), tmp_path / "ours")
 
 
 @pytest.mark.slow
