@@ -130,7 +130,7 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.fast(8)
+@pytest.mark.fast(7)
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("number", "mode"), COMBINATIONS)
 def test_every_combination_of_options_equals_keras(number, mode):

@@ -103,7 +103,7 @@ def by_tensorflow(columns, features):
         return session.run(layers)
 
 
-FAST = [("string", "matrix"), ("string", "ragged"), ("int64", "sparse")]
+FAST = [("string", "matrix"), ("string", "ragged")]
 
 
 @pytest.mark.parametrize(

@@ -169,12 +169,17 @@ def results(estimator, input_fn, words, folder):
 
 PIPELINED = ("an indicator, DenseFeatures", "two tables, anew", "two shared tables")
 """Cases in which lookups are a step ahead. Their ids are dense."""
+FAST = ("an indicator, DenseFeatures", False)
 
 
-@pytest.mark.fast(2)
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
-    "case, words", [(case, words) for words in (False, True) for case in cases(words)]
+    "case, words",
+    [
+        pytest.param(case, words, marks=() if (case, words) == FAST else pytest.mark.slow)
+        for words in (False, True)
+        for case in cases(words)
+    ],
 )
 def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
     ahead = case in PIPELINED
