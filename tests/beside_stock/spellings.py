@@ -198,9 +198,17 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             return made(features)
 
     def functional(features: Any, columns: Any) -> Any:
-        keys = [column.get_feature_key_name() for column in columns]
-        inputs = {key: keras().Input(tensor=features[key]) for key in keys}
-        return keras().Model(inputs, head()(make(columns)(inputs))).output
+        inputs = {
+            key: keras().Input(
+                value.shape[1:],
+                dtype=value.dtype,
+                name=key,
+                sparse=isinstance(value, tf.SparseTensor),
+                ragged=isinstance(value, tf.RaggedTensor),
+            )
+            for key, value in features.items()
+        }
+        return keras().Model(inputs, head()(make(columns)(inputs)))(features)
 
     def subclassed(features: Any, columns: Any) -> Any:
         class Tower(keras().Model):
@@ -263,6 +271,9 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             make(some, name="inputs")(features) for some in (columns[:1], columns[1:])
         ],
         "called_twice_and_another": called_twice_and_another,
+        "column_without_list": lambda features, columns: [
+            make(column)(features) for column in columns
+        ],
         "in_variable_scope": in_variable_scope,
         "made_outside_of_the_scope": made_outside_of_the_scope,
         "sequential": lambda features, columns: keras().Sequential([make(columns), head()])(

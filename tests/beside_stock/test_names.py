@@ -1,6 +1,6 @@
 """Names of table variables, for every way to use a column in `spellings`.
 
-`grammar` also trains many of these ways, beside stock tensorflow-estimator.
+`programs` also trains many of these ways, beside stock tensorflow-estimator.
 """
 
 import contextlib

@@ -1,7 +1,8 @@
 """Programs of `tf.estimator` that return numbers. Stock and ours must return equal numbers.
 
-`GROUPS` holds programs by group and name. Each program is called with a new folder. This module
-does not import estimator_emb: on our side, `run_cases.py` has imported it before.
+`GROUPS` holds programs by group and name. Each program is called with a new folder. `keras_calls`,
+`one_batch` and `savers` add groups. These modules do not import estimator_emb: on our side,
+`run_cases.py` has imported it before.
 """
 
 import contextlib
@@ -16,6 +17,7 @@ import tensorflow as tf
 from tensorflow_estimator.python.estimator.api._v1 import estimator as v1e
 from tensorflow_estimator.python.estimator.api._v2 import estimator as v2e
 from tensorflow_estimator.python.estimator.canned import head as v1_heads
+from tensorflow_estimator.python.estimator.tpu import tpu_config
 
 v1 = tf.compat.v1
 fc = tf.feature_column
@@ -54,7 +56,7 @@ EXAMPLES = {
 
 
 def input_fn(labels, epochs=None, features=None):
-    def made():
+    def made(params=None):
         data = (FEATURES if features is None else features, labels)
         return tf.data.Dataset.from_tensor_slices(data).batch(8, drop_remainder=True).repeat(epochs)
 
@@ -63,6 +65,15 @@ def input_fn(labels, epochs=None, features=None):
 
 def config(folder, **kwargs):
     return v1e.RunConfig(model_dir=folder, tf_random_seed=7, **kwargs)
+
+
+# For a TPUEstimator with use_tpu=False.
+SIZES = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 8)
+SIZES |= {"use_tpu": False, "export_to_tpu": False}
+
+
+def tpu_run_config(folder):
+    return tpu_config.RunConfig(model_dir=folder, tpu_config=tpu_config.TPUConfig(1))
 
 
 def serialized(count=3):

@@ -3,7 +3,8 @@
     run_cases.py stock|ours FOLDER GROUP
 
 Writes the result or error of each program of the group, as JSON, to FOLDER/<side>.json. Ours run
-after `install()`. They fail on any warning of estimator_emb, because it is a false alarm.
+after `install()`. They fail on any warning of estimator_emb but the expected ones, because it is a
+false alarm.
 """
 
 import json
@@ -12,6 +13,12 @@ import os
 import sys
 import tempfile
 import traceback
+
+EXPECTED = {
+    "Keras calls": "A layer that is called without training= runs in inference mode",
+    "one batch": "train: input_fn yielded no batch",
+}
+"""Group -> the start of the warning that some of its programs deserve."""
 
 
 def main(side, folder, group):
@@ -31,6 +38,9 @@ def main(side, folder, group):
     tf.config.set_logical_device_configuration(cpu, two)
     tf.get_logger().setLevel("ERROR")
     import cases
+    import keras_calls  # noqa: F401 - it adds a group, as the next two
+    import one_batch  # noqa: F401
+    import savers  # noqa: F401
 
     assert ("estimator_emb" in sys.modules) == (side == "ours")
 
@@ -54,8 +64,9 @@ def main(side, folder, group):
             found[name] = "raised " + traceback.format_exc()[-3000:]
     with open(os.path.join(folder, f"{side}.json"), "w") as file:
         json.dump(written(found), file)
-    if warned:
-        sys.exit("\n".join(["estimator_emb warns:", *warned]))
+    false_alarms = [one for one in warned if not one.startswith(EXPECTED.get(group, ()))]
+    if false_alarms:
+        sys.exit("\n".join(["estimator_emb warns:", *false_alarms]))
 
 
 if __name__ == "__main__":

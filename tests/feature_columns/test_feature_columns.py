@@ -1,6 +1,7 @@
-"""Feature columns: their tables, their ids of strings, and their use in a model."""
+"""Feature columns: their tables, their vocabulary files, and their use in a model."""
 
 import harness
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
@@ -8,8 +9,6 @@ from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.spec.resolved import Feature, tables_of_columns
-
-WORDS = ["apple", "pear", "fig", "plum", "apple", "quince", ""]
 
 
 def identity(key, size=20):
@@ -23,15 +22,6 @@ def rate(step):
 def only_table(column):
     (table,) = tables_of_columns([column])
     return table
-
-
-def ids_of(column, strings):
-    (feature,) = only_table(column).features
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        ids = feature.to_ids(tf.constant(strings, tf.string))
-        session.run(tf.compat.v1.tables_initializer())
-        assert ids.dtype == tf.int64
-        return session.run(ids).tolist()
 
 
 def both(*keys, size=20, dimension=2, **kwargs):
@@ -216,82 +206,21 @@ def test_shared_embeddings_of_tensorflow_2_are_refused():
     )
 
 
-# From strings to ids
-
-
-def buckets(number, offset=0):
-    return tf.strings.to_hash_bucket_fast(WORDS, number).numpy() + offset
-
-
-def of_list(*words, **kwargs):
-    return fc.categorical_column_with_vocabulary_list("word", words, **kwargs)
-
-
-OUT = buckets(100, offset=3)
-PEARS = [1, 0, -1, -1, 1, -1, -1]
-LOOKUPS = {
-    "hash": (fc.categorical_column_with_hash_bucket("word", 1000), buckets(1000)),
-    "hash of a sequence": (
-        fc.sequence_categorical_column_with_hash_bucket("word", 1000),
-        buckets(1000),
-    ),
-    "weighted list": (fc.weighted_categorical_column(of_list("pear", "apple"), "weight"), PEARS),
-    "shared list": (of_list("pear", "apple"), PEARS),
-    "list": (of_list("fig", "apple", "pear"), [1, 2, 0, -1, 1, -1, -1]),
-    "list with a default": (
-        of_list("fig", "apple", "pear", default_value=2),
-        [1, 2, 0, 2, 1, 2, 2],
-    ),
-    "list with buckets": (
-        of_list("fig", "apple", "pear", num_oov_buckets=100),
-        [1, 2, 0, OUT[3], 1, OUT[5], OUT[6]],
-    ),
-}
-
-
-@pytest.mark.parametrize("what", LOOKUPS)
-def test_strings_are_mapped_to_ids(what):
-    categorical, expected = LOOKUPS[what]
-    length = 3 if "sequence" in what else 0
-    column = fc.embedding_column(categorical, 2, max_sequence_length=length)
-    if "shared" in what:
-        (column,) = fc.shared_embedding_columns([categorical], 2)
-    assert ids_of(column, WORDS) == list(expected)
-    assert ids_of(column, []) == []
-
-
-def test_vocabulary_file_gives_ids(tmp_path):
-    path = tmp_path / "words"
-    path.write_text("plum\nquince\napple\nfig\n")
-    whole = fc.categorical_column_with_vocabulary_file("word", str(path))
-    assert ids_of(fc.embedding_column(whole, 2), WORDS) == [2, -1, 3, 0, 2, 1, -1]
-    head = fc.categorical_column_with_vocabulary_file("word", str(path), 3, num_oov_buckets=50)
-    out = buckets(50, offset=3)
-    expected = [2, out[1], out[2], 0, 2, 1, out[6]]
-    assert ids_of(fc.embedding_column(head, 2), WORDS) == expected
+# Vocabulary files
 
 
 def test_a_missing_or_short_vocabulary_file_is_named(tmp_path):
     path = tmp_path / "words"
     path.write_text("plum\n")
     words = fc.categorical_column_with_vocabulary_file("word", str(path), 2)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid vocab_size in .*words"):
-        ids_of(fc.embedding_column(words, 2), WORDS)
-    path.unlink()
-    with pytest.raises(tf.errors.NotFoundError, match=str(path)):
-        ids_of(fc.embedding_column(words, 2), WORDS)
-
-
-def test_integers_need_no_lookup():
-    for column in (
-        identity("item"),
-        fc.categorical_column_with_hash_bucket("item", 5, dtype=tf.int64),
-        fc.weighted_categorical_column(identity("item"), "weight"),
-        fc.sequence_categorical_column_with_identity("item", 5),
-    ):
-        length = int("Sequence" in type(column).__name__)
-        embedding = fc.embedding_column(column, 2, max_sequence_length=length)
-        assert only_table(embedding).features[0].to_ids is None
+    (feature,) = only_table(fc.embedding_column(words, 2)).features
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        feature.to_ids(tf.constant(["plum"]))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid vocab_size in .*words"):
+            session.run(tf.compat.v1.tables_initializer())
+        path.unlink()
+        with pytest.raises(tf.errors.NotFoundError, match=str(path)):
+            session.run(tf.compat.v1.tables_initializer())
 
 
 # sequence_input_layer
@@ -305,20 +234,33 @@ def test_sequence_input_layer_refuses_a_column_without_sequence():
     assert message.startswith("sequence_input_layer: every column must be a sequence column that")
 
 
-def test_sequence_input_layer_refuses_different_lengths():
-    """TensorFlow's own columns are accepted too: this test uses them."""
+def two_sequences(b):
+    """Returns TensorFlow's own columns, which are accepted too, and their features."""
     columns = [
         tf.feature_column.embedding_column(
-            tf.feature_column.sequence_categorical_column_with_identity(key, 5), 2
+            tf.feature_column.sequence_categorical_column_with_identity(key, 5),
+            size,
+            initializer=tf.compat.v1.constant_initializer(np.arange(5.0 * size) + size),
         )
-        for key in ("a", "b")
+        for key, size in (("b", 3), ("a", 2))
     ]
+    a = harness.sparse([[1, 2], [], [3, 0, 4]])
+    return {"a": tf.SparseTensor(*a), "b": tf.SparseTensor(*harness.sparse(b))}, columns
+
+
+def test_sequence_input_layer_equals_sequence_features():
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        features = {
-            "a": tf.SparseTensor(*harness.sparse([[1, 2], [3]])),
-            "b": tf.SparseTensor(*harness.sparse([[1, 2], [3, 4]])),
-        }
-        _, lengths = fc.sequence_input_layer(features, columns)
+        features, columns = two_sequences([[4, 4], [], [0, 2, 1]])
+        ours = fc.sequence_input_layer(features, columns)
+        theirs = tf.keras.experimental.SequenceFeatures(columns)(features)
+        session.run(tf.compat.v1.global_variables_initializer())
+        for got, want in zip(*session.run([ours, theirs]), strict=True):
+            np.testing.assert_array_equal(got, want, strict=True)
+
+
+def test_sequence_input_layer_refuses_different_lengths():
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        _, lengths = fc.sequence_input_layer(*two_sequences([[4], [], [0, 2, 1]]))
         session.run(tf.compat.v1.global_variables_initializer())
         with pytest.raises(tf.errors.InvalidArgumentError, match="lengths of the columns differ"):
             session.run(lengths)

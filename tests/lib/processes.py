@@ -96,8 +96,12 @@ def stock_python():
 
 
 def run_side(side, *arguments, timeout=None, **more):
-    """Runs Python: "ours" with this package, "stock" with stock Python and without this package."""
-    python, path = (sys.executable, ROOT) if side == "ours" else (stock_python(), "")
+    """Runs Python: "ours" with this package, "stock" with stock Python and without this package.
+
+    Stock can import the files of tests/lib that use nothing of this package.
+    """
+    lib = ROOT / "tests" / "lib"
+    python, path = (sys.executable, ROOT) if side == "ours" else (stock_python(), lib)
     return run_python(*arguments, python=python, timeout=timeout, PYTHONPATH=str(path), **more)
 
 

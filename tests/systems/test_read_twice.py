@@ -1,192 +1,213 @@
-"""Features that several columns read: trained like NumPy off a TPU, refused on a TPU.
+"""Features that several columns read: trained as stock trains them off a TPU, refused on a TPU.
 
-The loss is the sum of outputs times labels, and outputs are linear in each variable. So gradients
-depend only on ids and labels.
+Stock is tensorflow-estimator's own class. The loss is linear in the variables, so that gradients do
+not depend on whether lookups are a step ahead.
 """
 
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_estimator.python.estimator.tpu.tpu_estimator import TPUEstimator as Stock
 
 import estimator_emb as ee
 import feature_columns as fc
 
-IDS = [[[1, 2], [3], [1], [0, 4, 4]], [[4], [2, 2], [0], [1]]]
+v1 = tf.compat.v1
+IDS = [[[1, 2], [3], [1], [0, 4, 4]], [[4], [2, 2], [0], [1, 0]]]
+WORDS = ["ant", "bee", "cat", "dog", "eel"]
 LABELS = np.array([[[1.0], [0.5], [-2.0], [3.0]], [[0.25], [-1.0], [2.0], [1.5]]], np.float32)
-COUNTS = np.array([[np.bincount(row, minlength=5) for row in batch] for batch in IDS], np.float32)
-MEANS = COUNTS / COUNTS.sum(2, keepdims=True)
-KEY = tf.feature_column.categorical_column_with_identity
-START = {size: np.cos(np.arange(5.0 * size)).reshape(5, size) for size in (2, 3)}
+RATE = 0.5
 
 
-def a(key="a"):
-    return KEY(key, 5)
+def key_column(key, words=False):
+    """Returns a categorical column of 5 rows. The last two words are unknown."""
+    if words:
+        return fc.categorical_column_with_vocabulary_list(key, WORDS[:3], num_oov_buckets=2)
+    return fc.categorical_column_with_identity(key, 5)
 
 
-def table(categorical, size=3, **kwargs):
-    start = harness.initializer(START[size])
-    return fc.embedding_column(categorical, size, initializer=start, **kwargs)
+def start(shape, dtype=tf.float32, partition_info=None):
+    return tf.constant(np.cos(np.arange(5.0 * shape[1])).reshape(5, shape[1]), dtype)
 
 
-def v1_layer(features, columns):
-    return tf.compat.v1.feature_column.input_layer(features, columns)
+def table(categorical, size=3, initializer=start, **kwargs):
+    return fc.embedding_column(categorical, size, initializer=initializer, **kwargs)
 
 
-def v1_keras_layer(features, columns):
-    return tf.compat.v1.keras.layers.DenseFeatures(columns)(features)
+def input_layer(features, columns):
+    return v1.feature_column.input_layer(features, columns)
 
 
 def keras_layer(features, columns):
     return tf.keras.layers.DenseFeatures(columns)(features)
 
 
-SCOPES = {v1_layer: "input_layer", v1_keras_layer: "dense_features", keras_layer: "dense_features"}
+def v1_keras_layer(features, columns):
+    return v1.keras.layers.DenseFeatures(columns)(features)
+
+
+def sequence_features(features, columns):
+    return tf.keras.experimental.SequenceFeatures(columns)(features)[0]
+
+
+def sequence_input_layer(features, columns):
+    return fc.sequence_input_layer(features, columns)[0]
 
 
 def summed(tensor):
-    return tf.reduce_sum(tensor, list(range(1, tensor.shape.rank)))[:, None]
+    """Returns a sum [batch, 1] with another factor for each column."""
+    flat = tf.reduce_sum(tf.reshape(tensor, [4, -1, tensor.shape[-1]]), 1)
+    return tf.linalg.matvec(flat, tf.range(1.0, flat.shape[1] + 1.0))[:, None]
 
 
-def weighed(counts):
-    """Returns `counts` [batch, 5] times a trainable vector `wide`, initially zeros."""
-    wide = tf.compat.v1.get_variable("wide", [5, 1], initializer=tf.zeros, use_resource=True)
-    return tf.matmul(counts, wide)
+def cases(words):
+    """Returns {name: (columns of the spec, function of the features that returns the output)}."""
+    a, b = key_column("a", words), key_column("b", words)
+    weighted = fc.weighted_categorical_column(a, "w")
+    deep, other, of_ones = table(a), table(a, 2), table(a, 3, v1.ones_initializer())
+    of_weighted = table(weighted, 2)
+    own = tf.feature_column.embedding_column(a, 2, initializer=start)
+    number, indicator = fc.numeric_column("n"), fc.indicator_column(a)
+    linear_model = v1.feature_column.linear_model
+    both = [fc.shared_embedding_columns([a, b], 2, initializer=start)]
+    both += [fc.shared_embedding_columns([b, a], 3, "sum", start, "q")]
+
+    def made(*layers):
+        """Returns a function that sums layers, each a function and its columns."""
+        return lambda features: sum(summed(layer(features, of)) for layer, of in layers)
+
+    def anew(features):
+        return summed(keras_layer(features, [table(a, 2)])) + summed(
+            keras_layer(features, [table(a)])
+        )
+
+    def only_a(features):
+        found = {"a": features["a"]}
+        return made((linear_model, [a]), (input_layer, [deep]))(found) + summed(
+            input_layer(features, [other])
+        )
+
+    found = {
+        "linear_model": ([deep], made((linear_model, [a]), (input_layer, [deep]))),
+        "crossed": (
+            [deep],
+            made((linear_model, [fc.crossed_column([a, "b"], 7)]), (input_layer, [deep])),
+        ),
+        "an indicator, input_layer": ([deep], made((input_layer, [deep, indicator]))),
+        "an indicator, DenseFeatures": ([deep], made((keras_layer, [deep, indicator]))),
+        "an ordinary embedding": (
+            [own, deep, number],
+            made((input_layer, [deep]), (keras_layer, [own, number])),
+        ),
+        "an ordinary embedding alone": ([own], made((input_layer, [own]))),
+        "two tables": ([deep, other], made((v1_keras_layer, [other]), (v1_keras_layer, [deep]))),
+        "two tables, anew": ([deep, other], anew),
+        "two initializers": (
+            [deep, of_ones],
+            made((input_layer, [of_ones]), (keras_layer, [deep])),
+        ),
+        "weighted and not": (
+            [deep, of_weighted],
+            made(
+                (linear_model, [weighted]),
+                (input_layer, [fc.indicator_column(weighted)]),
+                (input_layer, [deep]),
+                (input_layer, [of_weighted]),
+            ),
+        ),
+        "some features only": ([other, deep], only_a),
+        "two shared tables": (sum(both, []), made(*((v1_keras_layer, of) for of in both))),
+    }
+    if not words:
+        of_sequence = fc.sequence_categorical_column_with_identity("a", 5)
+        long, short = (table(of_sequence, size, max_sequence_length=3) for size in (3, 2))
+        ordinary = fc.indicator_column(of_sequence)
+        output = made(
+            (sequence_features, [long]),
+            (sequence_input_layer, [short]),
+            (sequence_features, [ordinary]),
+        )
+        found["two sequences and an indicator"] = ([long, short], output)
+    return found
 
 
-def input_fn_of(form):
-    def given(rows):
-        weights = [[2.0] * len(row) for row in rows]
-        if form == "sparse":
-            return {"a": harness.sparse(rows), "w": harness.sparse(weights, np.float32)}
-        return {"a": harness.matrix(rows, 3), "w": np.full([4, 3], 2.0, np.float32)}
+def features_of(rows, form, words):
+    """Returns features a, b, w (weights of a) and n of a batch. `form` is "sparse" or "dense"."""
+    weights = [[0.5 + i for i in row] for row in rows]
+    if words:
+        rows = [[WORDS[i] for i in row] for row in rows]
+    dtype, padding = (object, "") if words else (np.int64, -1)
+    if form == "sparse":
+        found = {key: harness.sparse(of, dtype) for key, of in (("a", rows), ("b", rows[::-1]))}
+        found["w"] = harness.sparse(weights, np.float32)
+    else:
+        ids = harness.matrix(rows, 3, dtype, padding)
+        found = {"a": ids, "b": ids[::-1], "w": harness.matrix(weights, 3, np.float32, 0)}
+    return {**found, "n": np.arange(4, dtype=np.float32)[:, None]}
 
+
+def input_fn_of(form, words=False):
+    batches = zip(IDS, LABELS, strict=True)
     return harness.input_fn_of(
-        [(given(rows), labels) for rows, labels in zip(IDS, LABELS, strict=True)]
+        [(features_of(rows, form, words), labels) for rows, labels in batches]
     )
 
 
-def trained(matrices, start, rate=0.5):
-    """Returns a variable after SGD. `matrices` [2, 4, 5] spread gradients over its rows."""
-    steps = zip(matrices, LABELS, strict=True)
-    return start - rate * sum(m.T @ np.tile(y, start.shape[1]) for m, y in steps)
+def results(estimator, input_fn, words, folder):
+    """Trains two steps, evaluates, predicts and serves. Returns all values by name."""
+    estimator.train(input_fn, steps=2)
+    found = harness.saved(estimator.model_dir, 2)
+    found |= estimator.evaluate(input_fn, steps=1)
+    found["predicted"] = [one["out"] for one in estimator.predict(input_fn)]
+    dense = features_of(IDS[0], "dense", words).items()
+    given = {key: tf.constant(value) for key, value in dense}
+    receive = harness.receiver_of(**{key: (one.dtype, one.shape) for key, one in given.items()})
+    found |= harness.exported(estimator, folder, receive)(**given)
+    return found
 
 
-WIDE = (COUNTS, np.zeros([5, 1]), 1.0)
-DEEP = {size: (MEANS, START[size]) for size in (2, 3)}
-IN = "{}/a_embedding/embedding_weights".format
+PIPELINED = ("an indicator, DenseFeatures", "two tables, anew", "two shared tables")
+"""Cases in which lookups are a step ahead. Their ids are dense."""
+FAST = ("an indicator, DenseFeatures", False)
 
 
-# Each function returns the spec's columns, the model's output, and {variable: arguments of
-# `trained`}. The output sums the variables' products with the batch's counts or means.
+@pytest.mark.sampled(6)
+@pytest.mark.parametrize(
+    "case, words",
+    [
+        pytest.param(case, words, marks=() if (case, words) == FAST else pytest.mark.slow)
+        for words in (False, True)
+        for case in cases(words)
+    ],
+)
+def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
+    ahead = case in PIPELINED
+    input_fn = input_fn_of("dense" if ahead else "sparse", words)
 
+    def trained(of_class):
+        columns, output = cases(words)[case]
 
-def an_indicator_beside_a_table(layer):
-    deep = table(a())
-    columns = [deep, tf.feature_column.indicator_column(a())]
+        def model_fn(features, labels, mode, params):
+            out = output(features)
+            if mode == ee.ModeKeys.PREDICT:
+                return harness.served(mode, out=out)
+            loss, train_op = tf.reduce_sum(out * labels), None
+            if mode == ee.ModeKeys.TRAIN:
+                optimizer = v1.train.GradientDescentOptimizer(RATE)
+                train_op = optimizer.minimize(loss, v1.train.get_global_step())
+            return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    def output(features):
-        both = layer(features, columns)  # Ordered by the names of the columns.
-        return summed(both[:, :3]) + weighed(both[:, 3:])
+        spec = None
+        if of_class is ee.TPUEstimator:
+            sgd = ee.StochasticGradientDescentParameters(RATE)
+            spec = ee.EmbeddingConfigSpec(columns, sgd, pipeline_execution_with_tensor_core=ahead)
+        folder = tmp_path / str(of_class is Stock)
+        options = {"of_class": of_class, "export_to_tpu": False}
+        estimator = harness.estimator(model_fn, spec, folder, **options)
+        return results(estimator, input_fn, words, folder / "export")
 
-    return [deep], output, {IN(SCOPES[layer]): DEEP[3], "wide": WIDE}
-
-
-def weights_of_a_table_beside_it():
-    """Off a TPU, weights of ids are also features that other columns read."""
-    weighted = tf.feature_column.weighted_categorical_column(a(), "w")
-    deep = table(weighted)
-
-    def output(features):
-        counts = v1_layer(features, [tf.feature_column.indicator_column(weighted)])
-        return weighed(counts) + summed(v1_layer(features, [deep]))
-
-    name = "input_layer_1/a_weighted_by_w_embedding/embedding_weights"
-    return [deep], output, {name: DEEP[3], "wide": (2 * COUNTS, *WIDE[1:])}
-
-
-def two_tables_of_one_feature(layer, anew=False):
-    """Each column has its own table, in any order, even if model_fn makes the columns."""
-
-    def columns():
-        return table(a()), table(a(), 2)
-
-    made = columns()
-
-    def output(features):
-        deep, other = columns() if anew else made
-        return summed(layer(features, [other])) + 2 * summed(layer(features, [deep]))
-
-    scope = SCOPES[layer]
-    weights = {IN(scope): DEEP[2], IN(f"{scope}_1"): (2 * MEANS, START[3])}
-    return list(made), output, weights
-
-
-def two_sequences_and_an_indicator_of_one_feature():
-    sequence = tf.feature_column.sequence_categorical_column_with_identity("a", 5)
-    columns = [table(sequence, size, max_sequence_length=3) for size in (3, 2)]
-
-    def output(features):
-        out = 0.0
-        for column in columns:
-            values, lengths = tf.keras.experimental.SequenceFeatures([column])(features)
-            out += summed(values) + 0.0 * tf.cast(lengths, tf.float32)[:, None]
-        ordinary = [tf.feature_column.indicator_column(sequence)]
-        counts, _ = tf.keras.experimental.SequenceFeatures(ordinary)(features)
-        return out + weighed(tf.reduce_sum(counts, 1))
-
-    weights = {IN("sequence_features"): (COUNTS, START[3]), "wide": WIDE}
-    return columns, output, {IN("sequence_features_1"): (COUNTS, START[2]), **weights}
-
-
-CASES = {
-    "an indicator, input_layer": (lambda: an_indicator_beside_a_table(v1_layer), "sparse", False),
-    "an indicator, DenseFeatures": (
-        lambda: an_indicator_beside_a_table(keras_layer), "dense", True,
-    ),
-    "weights": (weights_of_a_table_beside_it, "sparse", False),
-    "two tables": (lambda: two_tables_of_one_feature(v1_keras_layer), "sparse", False),
-    "two tables, anew": (lambda: two_tables_of_one_feature(keras_layer, True), "sparse", True),
-    "two sequences": (two_sequences_and_an_indicator_of_one_feature, "sparse", False),
-}  # fmt: skip
-"""Case -> (program, form of ids, whether lookups are a step ahead). See `beside_stock` for more."""
-
-
-@pytest.mark.fast(1)
-@pytest.mark.parametrize("case", CASES)
-def test_columns_that_share_a_feature_train_like_numpy(case, tmp_path):
-    """Trains two steps, then evaluates, predicts and serves from the checkpoint."""
-    make, form, pipelined = CASES[case]
-    columns, output, variables = make()
-
-    def model_fn(features, labels, mode, params):
-        out = output(features)
-        if mode == ee.ModeKeys.PREDICT:
-            return harness.served(mode, out=out)
-        return harness.minimized(mode, tf.reduce_sum(out * labels))
-
-    sgd = ee.StochasticGradientDescentParameters(0.5)
-    spec = ee.EmbeddingConfigSpec(columns, sgd, pipeline_execution_with_tensor_core=pipelined)
-    estimator = harness.estimator(model_fn, spec, tmp_path / "model")
-    estimator.train(input_fn_of(form), steps=2)
-    saved = harness.saved(tmp_path / "model", 2)
-    weights = {name: trained(*arguments) for name, arguments in variables.items()}
-    assert set(saved) == {"global_step", *weights}
-    for name, value in weights.items():
-        value = value.reshape(saved[name].shape)
-        np.testing.assert_allclose(saved[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
-
-    counts = {name: matrices[0] for name, (matrices, *_) in variables.items()}  # Of one batch.
-    want = sum((counts[name] @ value).sum(1, keepdims=True) for name, value in weights.items())
-    loss = estimator.evaluate(input_fn_of(form), steps=1)["loss"]
-    np.testing.assert_allclose(loss, np.sum(want * LABELS[0]), rtol=1e-4)
-    predicted = [one["out"] for one in estimator.predict(input_fn_of(form))][:4]
-    np.testing.assert_allclose(predicted, want, rtol=1e-4, atol=1e-5)
-    receive = harness.receiver_of(a=(tf.int64, [None, 3]), w=(tf.float32, [None, 3]))
-    serve = harness.exported(estimator, tmp_path / "export", receive)
-    ids = harness.matrix(IDS[0], 3)
-    served = serve(a=tf.constant(ids), w=tf.constant(np.where(ids < 0, 0.0, 2.0), tf.float32))
-    np.testing.assert_allclose(served["out"], want, rtol=1e-4, atol=1e-5)
+    harness.same(trained(ee.TPUEstimator), trained(Stock))
 
 
 @pytest.mark.parametrize("cores", [None, 1])
@@ -197,15 +218,16 @@ def test_columns_beside_config_dicts(cores, tmp_path):
     def model_fn(features, labels, mode, params):
         columns = [tf.feature_column.numeric_column("a", [3])]
         if not cores:
-            columns.append(tf.feature_column.indicator_column(a()))
-        return ee.TPUEstimatorSpec(mode, predictions={"read": v1_layer(features, columns)})
+            columns.append(tf.feature_column.indicator_column(key_column("a")))
+        return ee.TPUEstimatorSpec(mode, predictions={"read": input_layer(features, columns)})
 
-    spec = harness.table_spec(5, 3, ee.AdagradParameters(0.5), START[3], "mean")
+    rows = np.cos(np.arange(15.0)).reshape(5, 3)
+    spec = harness.table_spec(5, 3, ee.AdagradParameters(0.5), rows, "mean")
     spec = spec._replace(feature_to_config_dict={"a": ee.FeatureConfig("t")})
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     got = [one["read"] for one in estimator.predict(harness.input_fn_of([({"a": ids}, ids)]))]
     # Columns are ordered by name.
-    expected = START[3][ids] if cores else np.hstack([START[3][ids], np.eye(5)[ids]])
+    expected = rows[ids] if cores else np.hstack([rows[ids], np.eye(5)[ids]])
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
@@ -233,7 +255,7 @@ def refused(error, tmp_path, columns, output, **where):
 
 
 def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
-    columns, output, _ = an_indicator_beside_a_table(v1_layer)
+    columns, output = cases(words=False)["an indicator, input_layer"]
     message = refused(ValueError, tmp_path, columns, output, device="host")
     assert message == "Invalid input, not integer. key: a dtype: <dtype: 'float32'>" + ACTIVATION
 
@@ -251,7 +273,9 @@ def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
 )
 def test_an_error_for_an_activation_used_as_ids_names_it(read, tmp_path):
     error = (TypeError, AttributeError)
-    message = refused(error, tmp_path, [table(a())], lambda features: summed(read(features["a"])))
+    message = refused(
+        error, tmp_path, [table(key_column("a"))], lambda features: summed(read(features["a"]))
+    )
     assert message.endswith(ACTIVATION)
 
 
@@ -259,7 +283,7 @@ def test_unrelated_errors_do_not_mention_activations(tmp_path):
     def output(features):
         return tf.matmul(features["a"], tf.ones([3, 1], tf.int32))
 
-    assert "activation" not in refused(TypeError, tmp_path, [table(a())], output)
+    assert "activation" not in refused(TypeError, tmp_path, [table(key_column("a"))], output)
 
 
 # Warned of: no op refuses to compare an activation, or to cast it to integers.
@@ -276,10 +300,10 @@ def test_unrelated_errors_do_not_mention_activations(tmp_path):
     ],
 )
 def test_warns_of_ops_that_use_an_activation_as_ids(op, taken, tmp_path, caplog):
-    columns = [table(a())]
+    columns = [table(key_column("a"))]
 
     def model_fn(features, labels, mode, params):
-        out = v1_layer(features, columns) * taken(features["a"])
+        out = input_layer(features, columns) * taken(features["a"])
         return ee.TPUEstimatorSpec(mode, predictions={"out": out})
 
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))

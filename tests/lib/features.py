@@ -8,7 +8,7 @@ components of weights have names that begin with `w_`.
 import dataclasses
 import functools
 
-import harness
+import inputs
 import numpy as np
 import reference
 import tensorflow as tf
@@ -48,10 +48,10 @@ def batch_of(feature, ids, weights):
         return {"values": _typed(np.concatenate(ids), feature)}
     if feature.form == "matrix":
         width = max(feature.width, *map(len, ids))
-        parts = {"values": _typed(harness.matrix(ids, width), feature)}
-        gains = {"w_values": harness.matrix(weights, width, np.float32, fill=1)}
+        parts = {"values": _typed(inputs.matrix(ids, width), feature)}
+        gains = {"w_values": inputs.matrix(weights, width, np.float32, fill=1)}
         return parts | (gains if feature.weighted else {})
-    sparse, gains = harness.sparse(ids), harness.sparse(weights, np.float32).values
+    sparse, gains = inputs.sparse(ids), inputs.sparse(weights, np.float32).values
     if feature.form == "ragged":
         places = {"splits": np.cumsum([0, *map(len, ids)]).astype(np.int64)}
     else:

@@ -1,28 +1,16 @@
-"""Trainings whose input has one batch. Prints {program: values of its checkpoint, and more}.
+"""Trainings whose input has one batch, or ends while features are read."""
 
-Uses only tensorflow-estimator's API, so that it runs with stock and with this package.
-"""
-
-import json
-import sys
-import tempfile
+import functools
 
 import numpy as np
 import tensorflow as tf
+from cases import add, v1e, v2e
+from tensorflow_estimator.python.estimator.canned.timeseries import ar_model, estimators
 
 v1 = tf.compat.v1
-if sys.argv[1] == "ours":
-    import estimator_emb as ee
-
-    ee.install()
-from tensorflow_estimator.python.estimator.canned.timeseries import (  # noqa: E402
-    ar_model,
-    estimators,
-)
-
 X = np.arange(12, dtype=np.float32).reshape(6, 2) % 5
 Y = X.sum(1, keepdims=True)
-CONFIG = tf.estimator.RunConfig(tf_random_seed=1)
+CONFIG = v1e.RunConfig(tf_random_seed=1)
 
 
 def one_batch():
@@ -39,7 +27,7 @@ def of_queue(x_epochs, z_epochs):
     return input_fn
 
 
-def train(input_fn, initial=None, hooks=(), reads=True, **more):
+def train(input_fn, folder, initial=None, hooks=(), reads=True, **more):
     """Trains a linear model."""
 
     def model_fn(features, labels, mode):
@@ -48,14 +36,14 @@ def train(input_fn, initial=None, hooks=(), reads=True, **more):
         predicted = features["x"] @ w if reads else tf.reduce_sum(w)
         loss = tf.reduce_mean(tf.square(predicted - (labels if reads else 1.0)))
         train_op = v1.train.AdamOptimizer(0.1).minimize(loss, v1.train.get_global_step())
-        return tf.estimator.EstimatorSpec(
+        return v2e.EstimatorSpec(
             mode,
             loss=loss,
             train_op=train_op,
             training_hooks=[hook(features) for hook in hooks],
         )
 
-    estimator = tf.estimator.Estimator(model_fn, tempfile.mkdtemp(), CONFIG)
+    estimator = v2e.Estimator(model_fn, folder, CONFIG)
     estimator.train(input_fn, **more)
     return {**saved(estimator), **estimator.evaluate(input_fn, steps=1)}
 
@@ -76,10 +64,8 @@ class TakesBatch(v1.train.SessionRunHook):
         session.run(self._features)
 
 
-def kmeans(input_fn, initial=X[:2], **more):
-    estimator = v1.estimator.experimental.KMeans(
-        2, tempfile.mkdtemp(), initial, config=CONFIG, seed=1, **more
-    )
+def kmeans(input_fn, folder, initial=X[:2], **more):
+    estimator = v1e.experimental.KMeans(2, folder, initial, config=CONFIG, seed=1, **more)
     for _ in range(3):
         estimator.train(input_fn)
     clusters = list(map(int, estimator.predict_cluster_index(input_fn)))
@@ -90,12 +76,12 @@ def kmeans(input_fn, initial=X[:2], **more):
     }
 
 
-def timeseries():
+def timeseries(folder):
     model = ar_model.ARModel(
         periodicities=4, input_window_size=4, output_window_size=2, num_features=1
     )
     estimator = estimators.TimeSeriesRegressor(
-        model, optimizer=v1.train.AdamOptimizer(0.1), model_dir=tempfile.mkdtemp(), config=CONFIG
+        model, optimizer=v1.train.AdamOptimizer(0.1), model_dir=folder, config=CONFIG
     )
     tf.keras.utils.set_random_seed(1)
     times = np.arange(6)[np.newaxis]
@@ -104,10 +90,10 @@ def timeseries():
     return saved(estimator)
 
 
-def canned(of_class):
+def canned(of_class, folder):
     estimator = of_class(
         feature_columns=[tf.feature_column.numeric_column("x", 2)],
-        model_dir=tempfile.mkdtemp(),
+        model_dir=folder,
         config=CONFIG,
     )
     estimator.train(one_batch)
@@ -123,28 +109,27 @@ def mean(features):
     return tf.reduce_mean(features["x"], 0)[:, None]
 
 
-PROGRAMS = {
-    "steps=None": lambda: train(one_batch),
-    "more steps than batches": lambda: train(one_batch, steps=5),
-    "initializer": lambda: train(one_shot(1), mean),
-    "initializer, two batches": lambda: train(one_shot(2), mean),
-    "hook": lambda: train(lambda: one_batch().repeat(2), hooks=[TakesBatch]),
-    "train_op without input": lambda: train(one_batch, reads=False, steps=4),
-    "queues": lambda: train(of_queue(1, 1)),
-    "a shorter queue that no step reads": lambda: train(of_queue(3, 1)),
-    "linear": lambda: canned(tf.estimator.LinearRegressor),
+def points():
+    return tf.data.Dataset.from_tensors(X)
+
+
+made = functools.partial
+for name, program in {
+    "steps=None": made(train, one_batch),
+    "more steps than batches": made(train, one_batch, steps=5),
+    "initializer": made(train, one_shot(1), initial=mean),
+    "initializer, two batches": made(train, one_shot(2), initial=mean),
+    "hook": made(train, lambda: one_batch().repeat(2), hooks=[TakesBatch]),
+    "train_op without input": made(train, one_batch, reads=False, steps=4),
+    "queues": made(train, of_queue(1, 1)),
+    "a shorter queue that no step reads": made(train, of_queue(3, 1)),
+    "linear": made(canned, v2e.LinearRegressor),
     "timeseries": timeseries,
-    "kmeans": lambda: kmeans(lambda: tf.data.Dataset.from_tensors(X), use_mini_batch=False),
-    "kmeans, mini-batches": lambda: kmeans(lambda: tf.data.Dataset.from_tensors(X)),
-    "kmeans, initialized from its batch": lambda: kmeans(
-        lambda: tf.data.Dataset.from_tensors(X), "random", use_mini_batch=False
+    "kmeans": made(kmeans, points, use_mini_batch=False),
+    "kmeans, mini-batches": made(kmeans, points),
+    "kmeans, initialized from its batch": made(
+        kmeans, points, initial="random", use_mini_batch=False
     ),
-    "kmeans, queue": lambda: kmeans(lambda: v1.train.limit_epochs(tf.constant(X), 1)),
-}
-
-
-def result(values):
-    return {name: np.asarray(value, np.float64).tolist() for name, value in values.items()}
-
-
-print(json.dumps({name: result(program()) for name, program in PROGRAMS.items()}))
+    "kmeans, queue": made(kmeans, lambda: v1.train.limit_epochs(tf.constant(X), 1)),
+}.items():
+    add("one batch", name, program)
