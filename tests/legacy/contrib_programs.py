@@ -63,10 +63,6 @@ def in_session(path, writes, loss, train_op, predicted=()):
         return losses, [np.asarray(one).tolist() for one in session.run(list(predicted))]
 
 
-def input_fn():
-    return {"x": tf.constant(a(12, 3))}, tf.constant(i(12, 1, below=2))
-
-
 def translator(path, writes):
     embeddings = tf.get_variable("embeddings", [9, 4])
     source, target = i(3, 5, below=9), i(3, 6, below=9)
@@ -94,7 +90,11 @@ def translator(path, writes):
     logits = decoder(memory, state, 3, helper).rnn_output
     weights = tf.sequence_mask([6, 5, 3], 6, tf.float32)
     loss = seq2seq.sequence_loss(logits, tf.constant(target, tf.int32), weights)
-    train_op = tf.train.AdamOptimizer(0.05).minimize(loss)
+    train_op = layers.optimize_loss(
+        loss, tf.train.get_or_create_global_step(), 0.05, "Adam", clip_gradients=5.0,
+        learning_rate_decay_fn=lambda rate, step: tf.train.exponential_decay(rate, step, 5, 0.9),
+        summaries=["loss", "gradients", "learning_rate"], name="train_op",
+    )  # fmt: skip
     tiled = seq2seq.tile_batch(memory, 2), seq2seq.tile_batch(state, 2)
     beams = decoder(tiled[0], tiled[1], 6, None, beams=2).predicted_ids
     greedy = decoder(
@@ -155,25 +155,22 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
         return tf.group(*assignments, name=name)
 
 
-def attention(query, keys, units, heads, bias=0.0):
-    """Returns attention by several heads, from [batch, time, units] and [batch, times, units]."""
+def attention(net, units, heads, bias):
+    """Returns the attention of [batch, time, units] to itself, by several heads."""
 
     def split(x):
         shape = tf.shape(x)
         x = tf.reshape(x, [shape[0], shape[1], heads, units // heads])
         return tf.transpose(x, [0, 2, 1, 3])
 
-    q = split(tf.layers.dense(query, units, name="query"))
-    k = split(tf.layers.dense(keys, units, name="key"))
-    v = split(tf.layers.dense(keys, units, name="value"))
+    q, k, v = (split(tf.layers.dense(net, units, name=name)) for name in ("query", "key", "value"))
     scores = tf.matmul(q, k, transpose_b=True) * (units / float(heads)) ** -0.5
     context = tf.matmul(tf.nn.softmax(scores + bias), v)
-    shape = tf.shape(query)
-    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [shape[0], shape[1], units])
+    return tf.reshape(tf.transpose(context, [0, 2, 1, 3]), tf.shape(net))
 
 
 def bert(path, writes):
-    """A tagger as of 2019: BERT's layers and optimizer, a CRF, and Viterbi in NumPy."""
+    """A tagger as of 2019, started by `learn_runner`: BERT's layers and optimizer, and a CRF."""
 
     def layer_norm(x):
         return layers.layer_norm(inputs=x, begin_norm_axis=-1, begin_params_axis=-1)
@@ -190,129 +187,67 @@ def bert(path, writes):
             positions = tf.get_variable("position_embeddings", [8, 6], initializer=initializer)
             net = layer_norm(net + tf.slice(positions, [0, 0], [ids.shape[1].value, -1]))
         bias = (1.0 - tf.to_float(mask))[:, None, None, :] * -10000.0
-        for layer in range(2):
+        for layer in range(params.layers):
             with tf.variable_scope(f"bert/encoder/layer_{layer}"):
-                net = layer_norm(net + attention(net, net, 6, 2, bias))
+                net = layer_norm(net + attention(net, 6, 2, bias))
                 between = tf.layers.dense(net, 12, gelu, kernel_initializer=initializer)
                 net = layer_norm(net + tf.layers.dense(between, 6))
         lengths = tf.reduce_sum(tf.sign(mask), reduction_indices=1)
         xavier = layers.xavier_initializer()
         logits = tf.layers.dense(net, 3, kernel_initializer=xavier, name="project")
         trans = tf.get_variable("transitions", [3, 3], initializer=xavier)
+        tags = tf.contrib.crf.crf_decode(logits, trans, lengths)[0]
         if mode == tf.estimator.ModeKeys.PREDICT:
             tiled = tf.tile(trans[None], [tf.shape(ids)[0], 1, 1])
-            predictions = {"logits": logits, "lengths": lengths, "trans": tiled}
-            predictions["tags"] = tf.contrib.crf.crf_decode(logits, trans, lengths)[0]
+            predictions = {"logits": logits, "lengths": lengths, "trans": tiled, "tags": tags}
             return tf.estimator.EstimatorSpec(mode, predictions)
         log_likelihood, trans = tf.contrib.crf.crf_log_likelihood(
             inputs=logits, tag_indices=labels, transition_params=trans, sequence_lengths=lengths
         )
         loss = tf.reduce_mean(-log_likelihood)
-        optimizer = AdamWeightDecayOptimizer(0.005, 0.01, ["LayerNorm", "layer_norm", "bias"])
+        optimizer = AdamWeightDecayOptimizer(params.rate, 0.01, ["LayerNorm", "layer_norm", "bias"])
         variables = tf.trainable_variables()
         gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), clip_norm=1.0)
         step = tf.train.get_or_create_global_step()
         with tf.control_dependencies([loss]):  # Else the loss may read the new transitions.
             train_op = optimizer.apply_gradients(zip(gradients, variables), global_step=step)
         train_op = tf.group(train_op, [step.assign(step + 1)])
-        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+        metrics = {"accuracy": tf.metrics.accuracy(labels, tags, tf.sequence_mask(lengths, 5))}
+        return tf.estimator.EstimatorSpec(mode, None, loss, train_op, metrics)
 
-    def sentences(params):
+    def sentences():
         mask = (np.arange(5) < np.array([[5], [3], [4]])).astype(np.int32)
         features = {"input_ids": i(3, 5, below=11), "input_mask": mask}
         return tf.data.Dataset.from_tensors((features, i(3, 5)))
 
-    hook = Checkpoint(path, writes)
-    config = tf.estimator.RunConfig(tf_random_seed=1)
-    estimator = tf.estimator.Estimator(model_fn, config=config, params={"batch_size": 3})
-    estimator.train(lambda params: sentences(params).repeat(), hooks=[hook], steps=STEPS)
+    hook, made = Checkpoint(path, writes), []
+
+    def experiment_fn(run_config, hparams):
+        made.append(tf.estimator.Estimator(model_fn, config=run_config, params=hparams))
+        experiment = learn.Experiment(
+            made[0], lambda: sentences().repeat(), sentences, train_steps=hparams.train_steps,
+            eval_steps=1, min_eval_frequency=None,
+        )  # fmt: skip
+        experiment.extend_train_hooks([hook])
+        return experiment
+
+    hparams = tf.contrib.training.HParams(layers=2, rate=0.1, train_steps=1)
+    hparams.parse(f"rate=0.005,train_steps={STEPS}")
+    learn_runner.run(
+        experiment_fn, run_config=learn.RunConfig(tf_random_seed=1, model_dir=path + "-model"),
+        schedule="train_and_evaluate", hparams=hparams,
+    )  # fmt: skip
     paths = []
-    for one in estimator.predict(sentences):
+    for one in made[0].predict(sentences):
         viterbi, score = tf.contrib.crf.viterbi_decode(
             one["logits"][: one["lengths"]], one["trans"]
         )
         assert viterbi == one["tags"][: one["lengths"]].tolist()
         paths.append([[int(tag) for tag in viterbi], float(score)])
-    return hook.losses, paths
+    return hook.losses, [paths, float(made[0].evaluate(sentences)["accuracy"])]
 
 
-def transformer(path, writes):
-    """Copies numbers. `learn_runner` starts a tf.estimator.Estimator in an Experiment."""
-
-    def normalized(inputs, outputs):
-        return layers.layer_norm(inputs + outputs, begin_norm_axis=-1)
-
-    def feed_forward(net, params):
-        return tf.layers.dense(tf.layers.dense(net, params.filters, tf.nn.relu), params.units)
-
-    def model_fn(features, labels, mode, params):
-        source, target = features["source"], labels
-        table = tf.get_variable("embedding", [params.vocabulary, params.units])
-        angles = np.arange(5)[:, None] / 10000 ** (np.arange(params.units) // 2 / 3.0)
-        encoded = tf.nn.embedding_lookup(table, source) * params.units**0.5
-        encoded += tf.constant(np.sin(angles), tf.float32)
-        for layer in range(params.layers):
-            with tf.variable_scope(f"encoder_{layer}"):
-                with tf.variable_scope("self"):
-                    net = attention(encoded, encoded, params.units, params.heads)
-                encoded = normalized(encoded, net)
-                encoded = normalized(encoded, feed_forward(encoded, params))
-        shifted = tf.pad(target, [[0, 0], [1, 0]])[:, :-1]
-        net = tf.nn.embedding_lookup(table, shifted) + tf.constant(np.cos(angles), tf.float32)
-        future = -1e9 * (1 - tf.matrix_band_part(tf.ones([5, 5]), -1, 0))
-        with tf.variable_scope("decoder"):
-            with tf.variable_scope("self"):
-                net = normalized(net, attention(net, net, params.units, params.heads, future))
-            with tf.variable_scope("source"):
-                net = normalized(net, attention(net, encoded, params.units, params.heads))
-            net = normalized(net, feed_forward(net, params))
-        logits = tf.tensordot(net, table, [[2], [1]])
-        smooth = tf.one_hot(target, params.vocabulary) * 0.9 + 0.1 / params.vocabulary
-        losses = tf.nn.softmax_cross_entropy_with_logits_v2(labels=smooth, logits=logits)
-        loss = tf.reduce_mean(losses)
-        train_op = layers.optimize_loss(
-            loss, tf.train.get_global_step(), params.rate, params.optimizer, clip_gradients=5.0,
-            learning_rate_decay_fn=lambda rate, step: tf.train.exponential_decay(
-                rate, step, 5, 0.9
-            ),
-            summaries=["loss", "gradients", "learning_rate"], name="train_op",
-        )  # fmt: skip
-        metrics = {"accuracy": tf.metrics.accuracy(target, tf.argmax(logits, 2))}
-        return tf.estimator.EstimatorSpec(mode, {"p": logits}, loss, train_op, metrics)
-
-    def input_fn():
-        return {"source": tf.constant(i(3, 5, below=7))}, tf.constant(i(3, 5, below=7))
-
-    hook, found = Checkpoint(path, writes), []
-
-    def experiment_fn(run_config, params):
-        estimator = tf.estimator.Estimator(model_fn, params=params, config=run_config)
-        found.append(estimator)
-        return learn.Experiment(
-            estimator=estimator, train_input_fn=input_fn, eval_input_fn=input_fn,
-            train_steps=params.train_steps, eval_steps=1, min_eval_frequency=None,
-        )  # fmt: skip
-
-    params = tf.contrib.training.HParams(
-        vocabulary=7, units=6, heads=2, filters=8, layers=2, rate=0.1, optimizer="SGD",
-        train_steps=1,
-    )  # fmt: skip
-    params.parse(f"optimizer=Adam,rate=0.02,train_steps={STEPS}")
-
-    def hooked(run_config, hparams):
-        experiment = experiment_fn(run_config, hparams)
-        experiment.extend_train_hooks([hook])
-        return experiment
-
-    learn_runner.run(
-        experiment_fn=hooked,
-        run_config=learn.RunConfig(tf_random_seed=1, model_dir=path + "-model"),
-        schedule="train_and_evaluate", hparams=params,
-    )  # fmt: skip
-    return hook.losses[:STEPS], float(found[0].evaluate(input_fn, steps=1)["accuracy"])
-
-
-PROGRAMS = [translator, network, bert, transformer]
+PROGRAMS = [translator, network, bert]
 
 
 def main(folder, way, names):
