@@ -59,6 +59,9 @@ def test_names_that_begin_with_a_dash():
 
 WRONG = [
     "run",
+    "run nowhere.py",
+    "check @folder",
+    "cluster nowhere.py",
     "run --map=gs://bucket=/data x.py",
     "run --map gs://bucket=/data x.py",
     "run --shards=12 x.py",

@@ -4,6 +4,11 @@ import argparse
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.contrib import cluster_resolver as contrib_cluster_resolver
+from tensorflow.contrib import summary
+from tensorflow.contrib.tpu.python.tpu import async_checkpoint
+from tensorflow.contrib.tpu.python.tpu import tpu_config  # pylint: disable=g-import-not-at-top
+from tensorflow.python.estimator import estimator as estimator_lib
 from tensorflow.python.tpu import tpu_embedding  # the configs' module
 
 try:
@@ -38,8 +43,17 @@ def model_fn(features, labels, mode, params):
             mode, loss=loss, eval_metrics=(lambda x: {"mean": tf1.metrics.mean(x)}, [logits])
         )
     optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
-    train_op = optimizer.minimize(loss, tf1.train.get_global_step())
-    return contrib_tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+    global_step = tf1.train.get_global_step()
+    train_op = optimizer.minimize(loss, global_step)
+
+    def host_call_fn(step, loss):
+        with summary.create_file_writer(params["model_dir"], max_queue=10).as_default():
+            with summary.always_record_summaries():
+                summary.scalar("loss", loss[0], step=step[0])
+                return summary.all_summary_ops()
+
+    host_call = (host_call_fn, [tf.reshape(global_step, [1]), tf.reshape(loss, [1])])
+    return contrib_tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, host_call=host_call)
 
 
 def input_fn(params):
@@ -65,15 +79,17 @@ def main(model_dir):
     estimator = contrib_tpu.TPUEstimator(
         model_fn=model_fn,
         config=contrib_tpu.RunConfig(
-            master="grpc://10.0.0.2:8470",
+            cluster=contrib_cluster_resolver.TPUClusterResolver("grpc://10.0.0.2:8470"),
             model_dir=model_dir,
             tf_random_seed=1,
-            tpu_config=contrib_tpu.TPUConfig(
-                iterations_per_loop=2,
+            save_checkpoints_steps=None,
+            save_checkpoints_secs=None,
+            tpu_config=tpu_config.TPUConfig(
+                2,
                 per_host_input_for_training=contrib_tpu.InputPipelineConfig.PER_HOST_V2,
             ),
         ),
-        params={"columns": columns},
+        params={"columns": columns, "model_dir": model_dir},
         use_tpu=True,
         train_batch_size=16,
         eval_batch_size=16,
@@ -83,7 +99,9 @@ def main(model_dir):
             partition_strategy="mod",
         ),
     )
-    estimator.train(input_fn, max_steps=4)
+    assert isinstance(estimator, estimator_lib.Estimator)
+    hook = async_checkpoint.AsyncCheckpointSaverHook(checkpoint_dir=model_dir, save_steps=2)
+    estimator.train(input_fn, max_steps=4, hooks=[hook])
     result = estimator.evaluate(input_fn, steps=2)
     print("recommender", sorted((key, float(result[key])) for key in result))
 
