@@ -371,33 +371,6 @@ def wild(tmp_path):
     return saved_values.write(tmp_path / "wild.ckpt", variables)
 
 
-@pytest.mark.parametrize("to", FORMATS)
-def test_replaces_table_names_unsuitable_for_files(to, wild, tmp_path, capsys):
-    before = {*tmp_path.iterdir()}
-    assert run(wild, f"--to={to}", tmp_path / "out") == 0
-    printed = capsys.readouterr().out
-    assert printed.isascii() and all(line.isprintable() for line in printed.splitlines())
-    assert {*tmp_path.iterdir()} - before == {tmp_path / "out"}
-    if to in ("tf2", "saved-model"):
-        return
-    plain = "plain/table" if to == "npz" else "plain_table"
-    expected = {safe: name for name, safe in WILD.items()} | {plain: "plain/table"}
-    assert json.loads((tmp_path / "out" / "names.json").read_text()) == expected
-    if to == "npz":
-        with np.load(tmp_path / "out" / "tables.npz") as read:
-            assert [read[name][0, 0] for name in WILD.values()] == list(range(len(WILD)))
-    if to == "parquet":
-        assert all((tmp_path / "out" / f"{safe}.parquet").exists() for safe in expected)
-
-
-def test_convert_escapes_table_names(wild, tmp_path, capsys):
-    arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
-    assert main_lib.main(["convert", *arguments, "--force"]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == r"moved rows of \x1b[31mred"
-    assert all(line.isprintable() for line in printed)
-
-
 COMMANDS = {
     **{
         f"export to {to}": ["export", f"--to={to}", "OUT"]
@@ -422,6 +395,37 @@ def without_pickle(monkeypatch):
 
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"convert"}))
+def test_replaces_and_escapes_unusual_table_names(command, wild, tmp_path, capsys):
+    before = {*tmp_path.iterdir()}
+    out = tmp_path / "out"
+    assert do(command, wild, out) == 0
+    printed = capsys.readouterr().out
+    assert printed.isascii() and all(line.isprintable() for line in printed.splitlines())
+    assert {*tmp_path.iterdir()} - before <= {out}
+    if (out / "names.json").exists():
+        plain = "plain/table" if command == "export to npz" else "plain_table"
+        expected = {safe: name for name, safe in WILD.items()} | {plain: "plain/table"}
+        assert json.loads((out / "names.json").read_text()) == expected
+    else:
+        assert command not in ("export to npz", "export to parquet", "export to keras")
+    if command == "export to npz":
+        with np.load(out / "tables.npz") as read:
+            assert [read[name][0, 0] for name in WILD.values()] == list(range(len(WILD)))
+    if command == "export to parquet":
+        assert all((out / f"{safe}.parquet").exists() for safe in expected)
+    if command == "inspect":
+        assert r"\x1b[31mred" in printed
+
+
+def test_convert_escapes_table_names(wild, tmp_path, capsys):
+    arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
+    assert main_lib.main(["convert", *arguments, "--force"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == r"moved rows of \x1b[31mred"
+    assert all(line.isprintable() for line in printed)
 
 
 def flipped(contents, offset):

@@ -3,7 +3,7 @@
 import json
 import threading
 
-import numpy as np
+import harness
 import pytest
 import tensorflow as tf
 
@@ -74,18 +74,16 @@ class Listener(tf1.train.CheckpointSaverListener):
         self.saved.append(("end", global_step_value))
 
 
-def train(tmp_path, listener, each_step):
+def train(model_dir, listener, each_step=lambda number: None):
     with tf.Graph().as_default():
         step = tf1.train.get_or_create_global_step()
-        weight = tf1.get_variable("weight", initializer=0.0)
-        train_op = tf.group(weight.assign_add(0.5), step.assign_add(1))
+        train_op = step.assign_add(1)
         scaffold = tf1.train.Scaffold(saver=tf1.train.Saver())
         hook = async_checkpoint.AsyncCheckpointSaverHook(
-            str(tmp_path), save_steps=2, scaffold=scaffold, listeners=[listener]
+            str(model_dir), save_steps=2, scaffold=scaffold, listeners=[listener]
         )
-        with tf1.train.MonitoredSession(
-            tf1.train.ChiefSessionCreator(scaffold), hooks=[hook]
-        ) as session:
+        creator = tf1.train.ChiefSessionCreator(scaffold)
+        with tf1.train.MonitoredSession(creator, hooks=[hook]) as session:
             for number in range(1, 6):
                 session.run(train_op)
                 each_step(number)
@@ -108,8 +106,7 @@ def test_async_checkpoints_are_written_during_training(tmp_path):
         listener.release.set()
     assert listener.saved[0] == 0 and listener.saved[-1] == ("end", 5)
     assert listener.saved[-2] == 5 and 2 not in listener.saved
-    state = tf.train.load_checkpoint(str(tmp_path))
-    np.testing.assert_equal([state.get_tensor("weight"), state.get_tensor("global_step")], [2.5, 5])
+    assert harness.saved(tmp_path, 5) == {"global_step": 5}
 
 
 def test_an_error_in_an_async_checkpoint_ends_the_training(tmp_path):
@@ -117,4 +114,4 @@ def test_an_error_in_an_async_checkpoint_ends_the_training(tmp_path):
     listener.release.set()
     listener.error = OSError("the disk is full")
     with pytest.raises(OSError, match="the disk is full"):
-        train(tmp_path, listener, lambda number: None)
+        train(tmp_path, listener)
