@@ -485,7 +485,6 @@ def test_libtpu_compiles_the_jit_that_runs(topology, tpu_devices, tmp_path, monk
     ("program", "folder", "options"),
     [
         ("examples/legacy_tpu_binary.py", "--model_dir", []),
-        ("tests/cli/legacy_programs/recommender.py", "--dir", ["--tf-v1"]),
         ("tests/cli/legacy_programs/run_classifier.py", "--output_dir", ["--tf-v1"]),
     ],
 )

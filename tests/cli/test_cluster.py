@@ -269,13 +269,21 @@ time.sleep(10_000)
 """
 
 
-def hanging(directory, **kwargs):
-    """Starts a cluster of processes with a child each. Returns the command and all their ids."""
-    process = start(directory, HANGS, evaluator=True, **kwargs)
-    processes.until(lambda: len(list(directory.glob("started.*"))) == 4 or process.poll())
-    pids = [int(pid) for file in directory.glob("started.*") for pid in file.read_text().split()]
-    assert len(pids) == 8 and all(map(is_running, pids))
-    return process, pids
+@pytest.fixture
+def hanging(tmp_path):
+    """Returns a function that starts a cluster of processes with a child each. All must end."""
+    pids = []
+
+    def started(**kwargs):
+        process = start(tmp_path, HANGS, evaluator=True, **kwargs)
+        processes.until(lambda: len(list(tmp_path.glob("started.*"))) == 4 or process.poll())
+        for file in tmp_path.glob("started.*"):
+            pids.extend(map(int, file.read_text().split()))
+        assert len(pids) == 8 and all(map(is_running, pids))
+        return process
+
+    yield started
+    processes.until(lambda: not any(map(is_running, pids)))
 
 
 @pytest.mark.slow
@@ -283,8 +291,8 @@ def hanging(directory, **kwargs):
     ("number", "sent"),
     [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGTERM")],
 )
-def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
-    process, pids = hanging(tmp_path)
+def test_a_signal_ends_all_and_the_servers_last(number, sent, hanging):
+    process = hanging()
     process.send_signal(number)
     output, errors = process.communicate(timeout=processes.HANGS)
     lines = output.decode().splitlines()
@@ -297,13 +305,12 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
         f"{number.name}: the chief saves the model, and all processes end, in 600 s at most. "
         "Another signal ends them at once."
     ]
-    processes.until(lambda: not any(map(is_running, pids)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds, again", [(600, True), (1, False)])
-def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, tmp_path):
-    process, pids = hanging(tmp_path, seconds=seconds, env={**os.environ, "IGNORES": "1"})
+def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, hanging):
+    process = hanging(seconds=seconds, env={**os.environ, "IGNORES": "1"})
     process.send_signal(signal.SIGINT)
     if again:
         time.sleep(1.2)
@@ -315,14 +322,12 @@ def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, tmp_pat
     assert process.returncode == 128 + signal.SIGKILL
     said = own(errors.decode().splitlines())[1:]
     assert ("SIGINT again: all processes are killed." in said) == again
-    processes.until(lambda: not any(map(is_running, pids)))
 
 
-def test_no_process_outlives_a_killed_command(tmp_path):
-    process, pids = hanging(tmp_path)
+def test_no_process_outlives_a_killed_command(hanging):
+    process = hanging()
     process.kill()
     process.wait()
-    processes.until(lambda: not any(map(is_running, pids)))
 
 
 def test_closing_stdout_ends_the_cluster(tmp_path):

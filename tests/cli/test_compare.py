@@ -196,22 +196,22 @@ def test_a_damaged_checkpoint_is_not_compared(run, compare):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option, flag, status", [("--shards=8", "", 0), ("", "0.3", 1)])
-def test_compares_two_runs_of_a_program(tmp_path, option, flag, status):
+@pytest.mark.parametrize("option, rate, status", [("--shards=8", 0.4, 0), ("--seed=1", 0.3, 1)])
+def test_compares_two_runs_of_a_program(option, rate, status, tmp_path):
     """The second run begins from the first one's checkpoint of step 0, as on the page."""
+    a, b = tmp_path / "a", tmp_path / "b"
 
-    def run(name, option, flag):
-        options = ["--seed=1", "--steps-limit=4", *filter(None, [option])]
-        flags = [f"--model_dir={tmp_path / name}", f"--learning_rate={flag or 0.4}"]
+    def train(folder, rate, *options):
+        options = ["--seed=1", "--steps-limit=4", *options]
+        flags = [f"--model_dir={folder}", f"--learning_rate={rate}"]
         processes.run_command("run", *options, PROGRAM, *flags, status=0)
 
-    run("a", "", "")
-    (tmp_path / "b").mkdir()
-    for file in (tmp_path / "a").glob("model.ckpt-0.*"):
-        (tmp_path / "b" / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "b" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
-    run("b", option, flag)
-    folders = tmp_path / "a", tmp_path / "b"
-    done = processes.run_command("compare", *folders, "--ignore=loss*", status=status)
+    train(a, 0.4)
+    b.mkdir()
+    for file in a.glob("model.ckpt-0.*"):
+        shutil.copy(file, b)
+    (b / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
+    train(b, rate, option)
+    done = processes.run_command("compare", a, b, "--ignore=loss*", status=status)
     assert ("The sides are the same", "The sides differ: ")[status] in done.stdout
     assert "deprecated" not in done.stderr

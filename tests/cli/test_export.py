@@ -182,13 +182,9 @@ def test_tf2_with_column_tables_and_unsupported_optimizers(tmp_path, capsys):
     assert re.search(line, printed), printed
     assert "  a.table  " in printed and "  embedding/a.table\n" in printed
     described, tables = restored(out, FTRL=tf.tpu.experimental.embedding.FTRL)
-    assert {one["name"]: one["optimizer"] for one in described["tables"]} == {
-        "tbl_words": None,
-        "tbl_a_b_shared_embedding": "FTRL",
-        of_first: None,
-        "second/c_embedding/embedding_weights": None,
-        "a.table": None,
-    }
+    others = ("tbl_words", of_first, "second/c_embedding/embedding_weights", "a.table")
+    optimizers = {"tbl_a_b_shared_embedding": "FTRL", **dict.fromkeys(others)}
+    assert {one["name"]: one["optimizer"] for one in described["tables"]} == optimizers
     np.testing.assert_array_equal(tables["tbl_words"]["parameters"], weights)
     np.testing.assert_array_equal(tables[of_first]["parameters"], weights)
     for name, value in (("parameters", 1), ("accumulators", 2), ("linears", -3)):
@@ -319,23 +315,15 @@ def test_refuses_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
 
 
 def test_refuses_existing_outputs_and_missing_packages(tmp_path, capsys, monkeypatch):
-    for arguments, says in (
-        (["--to=npz", "--table=nothing"], "called 'nothing' in checkpoint"),
-        (["--to=npz", "--table=few", "--table=few"], "'few' and 'few' would share a name"),
-        (["--to=npz", "--from=div"], "order is 'div', and the rows of"),
-    ):
-        assert run(MOD, tmp_path / "out", *arguments) == 2
-        assert says in capsys.readouterr().err
     (tmp_path / "out").mkdir()
     with pytest.raises(ValueError, match=r"^export: '.*/out' exists already\.$"):
         checkpoint.export(MOD, tmp_path / "out", "npz")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert run(MOD, tmp_path / "new", "--to=parquet") == 2
     old = np.__version__.startswith("1.")
-    assert capsys.readouterr().err == (
-        "estimator-emb export: parquet needs pyarrow: pip install "
-        + ("'pyarrow<22', as newer ones want NumPy 2.\n" if old else "pyarrow.\n")
-    )
+    package = "'pyarrow<22', as newer ones want NumPy 2." if old else "pyarrow."
+    said = f"estimator-emb export: parquet needs pyarrow: pip install {package}\n"
+    assert capsys.readouterr().err == said
     with pytest.raises(ValueError, match="to must be one of npz, parquet, .*; got 'csv'"):
         checkpoint.export(MOD, f"{tmp_path}/new", "csv")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]

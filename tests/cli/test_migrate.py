@@ -3,7 +3,6 @@
 import codecs
 import collections
 import os
-import pathlib
 import re
 import shutil
 import stat
@@ -16,8 +15,6 @@ import pytest
 from legacy_checkpoint import read
 
 from estimator_emb.cli import main as main_lib
-
-PROGRAMS = pathlib.Path(__file__).parent / "legacy_programs"
 
 OLD = "from tensorflow.contrib import tpu\n\nx = tpu.TPUConfig(1)\n"
 NEW = "import estimator_emb\n\nx = estimator_emb.TPUConfig(1)\n"
@@ -135,25 +132,26 @@ def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
         assert (folder / "a.py").read_bytes() == result
 
 
+NAME = "bad\x1b.py"
 BAD = {
     # Python 3.14 accepts "except ValueError, e:".
-    b"import tensorflow\nraise ValueError, 'x'\n": "bad.py:2: this is not Python 3: invalid "
+    b"import tensorflow\nraise ValueError, 'x'\n": r"bad\x1b.py:2: this is not Python 3: invalid "
     "syntax: raise ValueError, 'x'. If it is Python 2, 2to3 and futurize convert it.",
-    b"x = 1\ndef f(:\n": "bad.py:2: this is not Python 3: invalid syntax: def f(:. If it is ",
-    b"\0": "bad.py: this is not Python: it has null bytes.",
-    b"# coding: nonsense\n": "bad.py: this is not Python: unknown encoding",
-    b"x = '\xff'\n": "bad.py: this is not Python: ",
+    b"x = 1\ndef f(:\n": r"bad\x1b.py:2: this is not Python 3: invalid syntax: def f(:. If it is ",
+    b"\0": r"bad\x1b.py: this is not Python: it has null bytes.",
+    b"# coding: nonsense\n": r"bad\x1b.py: this is not Python: unknown encoding",
+    b"x = '\xff'\n": r"bad\x1b.py: this is not Python: ",
 }
 
 
 @pytest.mark.parametrize("contents", BAD)
 def test_writes_no_file_if_one_is_not_python(contents, folder, capfdbinary):
-    (folder / "bad.py").write_bytes(contents)
-    status, out, err = migrate(capfdbinary, "--write", "a.py", "bad.py", "gone.py")
+    (folder / NAME).write_bytes(contents)
+    status, out, err = migrate(capfdbinary, "--write", "a.py", NAME, "gone.py")
     assert (status, out) == (2, "")
     assert f"\n{BAD[contents]}" in f"\n{err}" and "gone.py: there is no such file.\n" in err
     assert (folder / "a.py").read_text() == OLD
-    assert (folder / "bad.py").read_bytes() == contents
+    assert (folder / NAME).read_bytes() == contents
 
 
 def test_refuses_bad_files_and_folders(folder, capfdbinary, monkeypatch):
@@ -300,39 +298,31 @@ def test_a_program_that_never_had_a_tpu_gets_two_lines(tmp_path, capfdbinary):
     assert migrate(capfdbinary, program)[0] == 2
 
 
-DRIVER = """
-import random, runpy, sys
-for program, flag in (
-    ("recommender", "--dir=out/recommender"),
-    ("run_classifier", "--output_dir=out"),
-):
-    random.seed(1)
-    sys.argv = [program, flag]
-    try:
-        runpy.run_path(f"{program}.py", run_name="__main__")
-    except SystemExit as ended:
-        assert not ended.code, ended.code
-"""
-
-
 @pytest.mark.any_version
 @pytest.mark.slow
-def test_migrated_public_programs_train_as_before(tmp_path, capfdbinary):
-    """Runs programs in the styles of 2018 to 2020 with tf.contrib, and migrated without it."""
+@pytest.mark.parametrize(
+    "program, folder, flags",
+    [
+        ("tests/cli/legacy_programs/run_classifier.py", "--output_dir", []),
+        ("examples/legacy_tpu_binary.py", "--model_dir", ["--train_steps=4"]),
+    ],
+    ids=["of 2018", "of 2020"],
+)
+def test_a_migrated_program_trains_as_before(program, folder, flags, tmp_path, capfdbinary):
+    """Runs a program with legacy names, and migrated without them."""
     for name in ("before", "after"):
-        shutil.copytree(PROGRAMS, tmp_path / name)
-        (tmp_path / name / "driver.py").write_text(DRIVER)
-    status, _, err = migrate(capfdbinary, "--write", tmp_path / "after")
+        shutil.copy(processes.ROOT / program, tmp_path / f"{name}.py")
+    status, _, err = migrate(capfdbinary, "--write", tmp_path / "after.py")
     assert status == 0
-    assert re.search(r"run_classifier.py:\d+: The program uses names of TensorFlow 1", err)
-    run = ["-m", "estimator_emb", "run", "--tf-v1", "driver.py"]
-    before = run_program(run, tmp_path / "before")
-    after = run_program(["driver.py"], tmp_path / "after", ESTIMATOR_EMB_DEVICE="host")
-    assert before == after and "classifier" in after and "recommender" in after
-    for name in ("recommender", "classifier"):
-        expected, actual = (read(f"{tmp_path}/{when}/out/{name}") for when in ("before", "after"))
-        assert len(expected) > 2
-        np.testing.assert_equal(actual, expected)
+    assert ("The program uses names of TensorFlow 1" in err) == ("classifier" in program)
+    run = ["-m", "estimator_emb", "run", "--tf-v1", "before.py", f"{folder}=before", *flags]
+    before = run_program(run, tmp_path)
+    run = ["after.py", f"{folder}=after", *flags]
+    after = run_program(run, tmp_path, ESTIMATOR_EMB_DEVICE="host")
+    assert before and before.splitlines()[0] == after.splitlines()[0]
+    expected, actual = read(str(tmp_path / "before")), read(str(tmp_path / "after"))
+    assert len(expected) > 2
+    np.testing.assert_equal(actual, expected)
 
 
 @pytest.mark.fast(1)

@@ -46,34 +46,24 @@ class Checkpoint(tf.train.SessionRunHook):
         self.losses.append(float(run_values.results))
 
 
-class AdamWeightDecayOptimizer(tf.train.Optimizer):
-    """Adam with decoupled weight decay, as BERT's optimization.py has it."""
+class WeightDecayOptimizer(tf.train.Optimizer):
+    """Momentum with decoupled weight decay, written by hand as in BERT's optimization.py."""
 
-    def __init__(self, learning_rate, weight_decay_rate, exclude_from_weight_decay):
-        super().__init__(False, "AdamWeightDecayOptimizer")
+    def __init__(self, learning_rate, weight_decay_rate):
+        super().__init__(False, "WeightDecayOptimizer")
         self.learning_rate, self.weight_decay_rate = learning_rate, weight_decay_rate
-        self.exclude_from_weight_decay = exclude_from_weight_decay
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         assignments = []
         for grad, param in grads_and_vars:
-            if grad is None or param is None:
-                continue
             param_name = re.match("^(.*):\\d+$", param.name).group(1)
-            m, v = (
-                tf.get_variable(
-                    name=param_name + slot, shape=param.shape.as_list(), dtype=tf.float32,
-                    trainable=False, initializer=tf.zeros_initializer(),
-                )
-                for slot in ("/adam_m", "/adam_v")
+            m = tf.get_variable(
+                name=param_name + "/m", shape=param.shape.as_list(), dtype=tf.float32,
+                trainable=False, initializer=tf.zeros_initializer(),
             )  # fmt: skip
             next_m = tf.multiply(0.9, m) + tf.multiply(0.1, grad)
-            next_v = tf.multiply(0.999, v) + tf.multiply(0.001, tf.square(grad))
-            update = next_m / (tf.sqrt(next_v) + 1e-6)
-            if not any(re.search(one, param_name) for one in self.exclude_from_weight_decay):
-                update += self.weight_decay_rate * param
-            next_param = param - self.learning_rate * update
-            assignments.extend([param.assign(next_param), m.assign(next_m), v.assign(next_v)])
+            update = next_m + self.weight_decay_rate * param
+            assignments += [m.assign(next_m), param.assign(param - self.learning_rate * update)]
         return tf.group(*assignments, name=name)
 
 
@@ -126,7 +116,7 @@ def model_fn(features, labels, mode, params):
         inputs=logits, tag_indices=labels, transition_params=trans, sequence_lengths=lengths
     )
     loss = tf.reduce_mean(-log_likelihood)
-    optimizer = AdamWeightDecayOptimizer(params.rate, 0.01, ["LayerNorm", "layer_norm", "bias"])
+    optimizer = WeightDecayOptimizer(params.rate, 0.01)
     variables = tf.trainable_variables()
     gradients, _ = tf.clip_by_global_norm(tf.gradients(loss, variables), clip_norm=1.0)
     step = tf.train.get_or_create_global_step()
@@ -156,8 +146,8 @@ def main(folder, way):
         experiment.extend_train_hooks([hook])
         return experiment
 
-    hparams = tf.contrib.training.HParams(layers=2, rate=0.1, train_steps=1)
-    hparams.parse("rate=0.005,train_steps=10")
+    hparams = tf.contrib.training.HParams(layers=2, rate=1.0, train_steps=1)
+    hparams.parse("rate=0.2,train_steps=10")
     learn_runner.run(
         experiment_fn, run_config=learn.RunConfig(tf_random_seed=1, model_dir=folder + "/" + way),
         schedule="train_and_evaluate", hparams=hparams,

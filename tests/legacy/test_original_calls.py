@@ -100,11 +100,7 @@ def test_calls_give_the_results_of_tensorflow_1_15(modules, tmp_path):
 @originals.needs_python
 @shares
 def test_tensorflow_1_15_writes_the_expected_results(modules):
-    script = processes.ROOT / "tests" / "legacy" / "contrib_calls.py"
-    command = [originals.PYTHON, script, *modules]
-    environment = processes.users_environment(PYTHONPATH=None, TF2_BEHAVIOR=None)
-    done = processes.ended(command, 0, None, processes.HANGS, environment)
-    actual = json.loads(done.stdout)
+    actual = json.loads(originals.run("contrib_calls.py", *modules).stdout)
     for line, want in expected_of(modules).items():
         assert len(want) == 2, (line, want)
         contrib_calls.same(actual[line], want, line, 1e-6)
@@ -115,10 +111,8 @@ def test_tensorflow_1_15_writes_the_expected_results(modules):
 @originals.needs_python
 def test_a_program_trains_as_in_tensorflow_1_15(tmp_path):
     """The first ten losses from a checkpoint that TensorFlow 1.15.5 has written."""
+    written = originals.run("contrib_tagger.py", tmp_path, "write")
     program = processes.ROOT / "tests" / "legacy" / "contrib_tagger.py"
-    environment = processes.users_environment(PYTHONPATH=None, TF2_BEHAVIOR=None)
-    command = [originals.PYTHON, program, tmp_path, "write"]
-    written = processes.ended(command, 0, None, processes.HANGS, environment)
     command = ["run", "--tf-v1", *originals.OPTIONS, program, tmp_path, "read"]
     read = processes.run_command(*command, status=0)
     (losses, predicted), (ours, ours_predicted) = (

@@ -36,7 +36,7 @@ def changed(program, change):
 class Program:
     """Trains, evaluates, predicts and exports a small model with two tables."""
 
-    def __init__(self, model_dir, device):
+    def __init__(self, model_dir, device="cpu"):
         self.features = {
             "item": [[1], [2], [3], [0]],
             "words": [[1, 2], [3, -1], [0, 0], [2, -1]],
@@ -48,14 +48,14 @@ class Program:
         self.spec = {}
         self.dicts = False
         self.lookups = {"item": {"table_id": "items"}, "words": {"table_id": "texts"}}
-        self.tpu = {"iterations_per_loop": 1, "device": device}
+        self.tpu = {"iterations_per_loop": 1, "device": None if device == "cpu" else device}
         self.config = {
             "model_dir": str(model_dir),
             "save_summary_steps": None,
             "log_step_count_steps": None,
         }
         self.estimator = {
-            "use_tpu": device is not None,
+            "use_tpu": device != "cpu",
             "train_batch_size": 4,
             "eval_batch_size": 4,
             "predict_batch_size": 4,

@@ -10,7 +10,6 @@ import builtins
 import json
 import pathlib
 import re
-import shutil
 
 import functions
 import harness
@@ -26,7 +25,7 @@ TABLE = json.loads(pathlib.Path(__file__).with_name("mistakes.json").read_text()
 
 def changed_program(model_dir, entry, device):
     """Returns a program on a device, changed as an entry of the table says."""
-    program = Program(model_dir, None if device == "cpu" else device)
+    program = Program(model_dir, device)
     values = {
         place: eval(compile(value, "mistakes.json", "eval"), vars(functions))
         for place, value in entry["change"].items()
@@ -49,26 +48,12 @@ def mistakes():
     return cases
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    directories = {}
-
-    def of(device):
-        if device not in directories:
-            directories[device] = tmp_path_factory.mktemp(device)
-            program = Program(directories[device], None if device == "cpu" else device)
-            program.run("train")
-        return directories[device]
-
-    return of
-
-
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), "host"])
 @pytest.mark.parametrize(
     "dicts", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["columns", "dicts"]
 )
 def test_the_good_program_runs(tmp_path, device, dicts):
-    program = Program(tmp_path, None if device == "cpu" else device)
+    program = Program(tmp_path, device)
     program.dicts = dicts
     program.run("train")
     assert program.run("evaluate")["global_step"] == 1
@@ -78,11 +63,9 @@ def test_the_good_program_runs(tmp_path, device, dicts):
 
 @pytest.mark.fast(8)
 @pytest.mark.parametrize("entry, device, is_first", mistakes())
-def test_a_mistake_gets_its_message(
-    entry, device, is_first, tmp_path, trained, monkeypatch, same_message
-):
+def test_a_mistake_gets_its_message(entry, device, is_first, tmp_path, monkeypatch, same_message):
     if entry["call"] == "export":
-        shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
+        Program(tmp_path, device).run("train")
     error = getattr(builtins, entry["error"], None) or getattr(tf.errors, entry["error"])
     with pytest.raises(error) as caught:
         program = changed_program(tmp_path, entry, device)
@@ -96,7 +79,7 @@ def test_a_mistake_gets_its_message(
 
 
 def test_a_message_has_the_line_of_its_function(tmp_path):
-    program = Program(tmp_path, None)
+    program = Program(tmp_path)
     changed(program, {"train.input_fn": lambda params: None})
     message = harness.refusal(ValueError, program.run, "train")
     line = program.train["input_fn"].__code__.co_firstlineno
@@ -106,7 +89,7 @@ def test_a_message_has_the_line_of_its_function(tmp_path):
 @pytest.mark.slow
 def test_an_unread_batch_size_off_a_tpu_may_have_any_value(tmp_path):
     """Stock tensorflow-estimator passes on any value."""
-    program = Program(tmp_path, None)
+    program = Program(tmp_path)
     program.config.update(save_summary_steps=1, log_step_count_steps=1)
     given = []
 
@@ -139,7 +122,7 @@ class Counter(harness.Reads):
     [("hooks", 3), ("training_hooks", 4), ("training_chief_hooks", 3)],
 )
 def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):
-    program = Program(tmp_path, None)
+    program = Program(tmp_path)
     changed(program, {"train_op": functions.without_step})
     program.train = {"max_steps": 3}
     if place == "hooks":

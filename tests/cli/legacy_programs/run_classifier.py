@@ -5,10 +5,10 @@ from __future__ import absolute_import
 from __future__ import division
 from __future__ import print_function
 
-import os
-
 import numpy as np
 import tensorflow as tf
+from tensorflow.contrib.tpu.python.tpu import async_checkpoint
+from tensorflow.contrib.tpu.python.tpu import tpu_config  # pylint: disable=g-import-not-at-top
 
 flags = tf.flags
 
@@ -86,11 +86,12 @@ def main(_):
   tf.gfile.MakeDirs(FLAGS.output_dir)
   run_config = tf.contrib.tpu.RunConfig(
     cluster=tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name),
-    model_dir=os.path.join(FLAGS.output_dir, "classifier"),
+    model_dir=FLAGS.output_dir,
     tf_random_seed=1,
-    save_checkpoints_steps=4,
-    tpu_config=tf.contrib.tpu.TPUConfig(
-      iterations_per_loop=2,
+    save_checkpoints_steps=None,
+    save_checkpoints_secs=None,
+    tpu_config=tpu_config.TPUConfig(
+      2,
       per_host_input_for_training=tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2,
     ),
   )
@@ -100,7 +101,8 @@ def main(_):
     train_batch_size=8,
     eval_batch_size=8,
   )
-  estimator.train(input_fn=input_fn_builder(True), max_steps=4)
+  hook = async_checkpoint.AsyncCheckpointSaverHook(FLAGS.output_dir, save_steps=2)
+  estimator.train(input_fn=input_fn_builder(True), max_steps=4, hooks=[hook])
   result = estimator.evaluate(input_fn=input_fn_builder(False), steps=2)
   print("classifier", sorted((key, float(result[key])) for key in result))
 
