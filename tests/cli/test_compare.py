@@ -1,7 +1,6 @@
 """estimator-emb compare: finished runs, made by the tests and by programs."""
 
 import itertools
-import pathlib
 import shutil
 
 import numpy as np
@@ -13,7 +12,7 @@ import tensorflow as tf
 from estimator_emb.cli import main as main_lib
 from estimator_emb.cli.comparison import name_pairs
 
-PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "legacy_tpu_binary.py"
+PROGRAM = processes.ROOT / "examples" / "legacy_tpu_binary.py"
 TABLE = "dense_features/x_embedding/embedding_weights"
 
 
