@@ -432,8 +432,6 @@ def test_training_resumes_after_a_signal(number, place, owner, function, call, t
     ("program", "folder", "options"),
     [
         ("examples/legacy_tpu_binary.py", "--model_dir", []),
-        ("tests/cli/legacy_programs/recommender.py", "--dir", ["--tf-v1"]),
-        ("tests/cli/legacy_programs/resnet_main.py", "--model_dir", ["--tf-v1"]),
         ("tests/cli/legacy_programs/run_classifier.py", "--output_dir", ["--tf-v1"]),
     ],
 )

@@ -16,9 +16,9 @@ import sys
 import textwrap
 import time
 
+import harness
 import processes
 import pytest
-import tensorflow as tf
 from processes import ROOT, SCRIPT
 
 from estimator_emb.catalog import environment
@@ -120,19 +120,20 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
     assert sorted(map(timeless, errors)) == sorted(
         [f"{name:<9} | äé" for name in names] + ["estimator-emb: chief is done after N s."]
     )
-    clusters = []
+    addresses = set()
     for name in names:
         task, proxy = (line[12:] for line in output if line.startswith(f"{name:<9} | "))
         assert proxy == "no proxy: example.org,localhost"
-        config, _ = json.JSONDecoder().raw_decode(task)
-        assert task.endswith(" ['program.py', '--flag=1'] True")
+        config, end = json.JSONDecoder().raw_decode(task)
+        assert task[end:] == " ['program.py', '--flag=1'] True"
         job, _, index = name.partition(" ")
         assert config["task"] == {"type": job, "index": int(index or 0)}
-        clusters.append(config["cluster"])
-    assert clusters == clusters[:1] * 6
-    sizes = {job: len(addresses) for job, addresses in clusters[0].items()}
-    assert sizes == {"chief": 1, "worker": 2, "ps": 2}
-    addresses = {one for of_job in clusters[0].values() for one in of_job}
+        assert {job: len(of_job) for job, of_job in config["cluster"].items()} == {
+            "chief": 1,
+            "worker": 2,
+            "ps": 2,
+        }
+        addresses.update(*config["cluster"].values())
     assert len(addresses) == 5 and all(re.fullmatch(r"localhost:\d+", one) for one in addresses)
 
 
@@ -212,6 +213,23 @@ ENDS = {
         """,
         1,
     ),
+    "the chief is done": (
+        {"evaluator": True, "seconds": 5},
+        """
+        def say(text):
+            print(text, file=sys.stderr, flush=True)
+
+        if job == "worker":
+            signal.signal(signal.SIGTERM, lambda *_: say("told to end, and ignores it"))
+        if job in ("worker", "ps"):
+            tell(job)
+            while True: time.sleep(1)
+        for other in ("worker", "ps"):
+            wait_for(other) if job == "chief" else wait_for_end_of(other)
+        if job == "evaluator": say("evaluated")
+        """,
+        0,
+    ),
     "a server fails at its end": (
         {},
         """
@@ -230,37 +248,9 @@ def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, same_messag
     numbers, program, expected = ENDS[what]
     status, _, errors = run(tmp_path, program, **numbers)
     assert status == expected
-    same_message("\n".join(sorted(map(timeless, errors))))
-
-
-@pytest.mark.slow
-def test_servers_and_workers_end_when_the_chief_is_done(tmp_path):
-    """Processes that ignore SIGTERM are killed. The evaluator may finish."""
-    status, output, errors = run(
-        tmp_path,
-        """
-        if job == "worker":
-            signal.signal(signal.SIGTERM, lambda *_: print("told to end", flush=True))
-        if job in ("worker", "ps"):
-            print("waits", flush=True)
-            tell(job)
-            while True: time.sleep(1)
-        for other in ("worker", "ps"):
-            wait_for(other) if job == "chief" else wait_for_end_of(other)
-        if job == "evaluator": print("evaluated")
-        """,
-        evaluator=True,
-        seconds=5,
-    )
-    assert status == 0
-    waiting = ["ps 0      | waits", "worker 0  | told to end", "worker 0  | waits"]
-    assert sorted(output) == ["evaluator | evaluated", *waiting]
-    done, *reminders = map(timeless, own(errors))
-    assert done == "chief is done after N s."
-    assert set(reminders) == {
-        "The chief is done; evaluator still runs, after N s. It ends when it has evaluated the "
-        "last checkpoint; Ctrl-C ends it now."
-    }
+    lines = [*map(timeless, errors)]
+    others = [line for line in lines if "still runs" not in line]
+    same_message("\n".join(sorted([*others, *({*lines} - {*others})])))  # Reminders are repeated.
 
 
 HANGS = """
@@ -270,7 +260,7 @@ def end(number, frame):
     print("saved", flush=True)
     sys.exit(128 + number)
 for one in (signal.SIGINT, signal.SIGTERM):
-    signal.signal(one, signal.SIG_IGN if sys.argv[1] == "ignore" else end)
+    signal.signal(one, signal.SIG_IGN if os.environ.get("IGNORES") else end)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(10_000)"])
 with open(f"pids.{job}{index}", "w") as file:
     print(os.getpid(), child.pid, file=file)
@@ -279,14 +269,21 @@ time.sleep(10_000)
 """
 
 
-def hanging(directory, ignore=False, **kwargs):
-    """Starts a cluster of processes with a child each. Returns the command and all their ids."""
-    program = HANGS.replace('sys.argv[1] == "ignore"', str(ignore))
-    process = start(directory, program, evaluator=True, **kwargs)
-    processes.until(lambda: len(list(directory.glob("started.*"))) == 4 or process.poll())
-    pids = [int(pid) for file in directory.glob("started.*") for pid in file.read_text().split()]
-    assert len(pids) == 8 and all(map(is_running, pids))
-    return process, pids
+@pytest.fixture
+def hanging(tmp_path):
+    """Returns a function that starts a cluster of processes with a child each. All must end."""
+    pids = []
+
+    def started(**kwargs):
+        process = start(tmp_path, HANGS, evaluator=True, **kwargs)
+        processes.until(lambda: len(list(tmp_path.glob("started.*"))) == 4 or process.poll())
+        for file in tmp_path.glob("started.*"):
+            pids.extend(map(int, file.read_text().split()))
+        assert len(pids) == 8 and all(map(is_running, pids))
+        return process
+
+    yield started
+    processes.until(lambda: not any(map(is_running, pids)))
 
 
 @pytest.mark.slow
@@ -294,8 +291,8 @@ def hanging(directory, ignore=False, **kwargs):
     ("number", "sent"),
     [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGTERM")],
 )
-def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
-    process, pids = hanging(tmp_path)
+def test_a_signal_ends_all_and_the_servers_last(number, sent, hanging):
+    process = hanging()
     process.send_signal(number)
     output, errors = process.communicate(timeout=processes.HANGS)
     lines = output.decode().splitlines()
@@ -308,13 +305,12 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, tmp_path):
         f"{number.name}: the chief saves the model, and all processes end, in 600 s at most. "
         "Another signal ends them at once."
     ]
-    processes.until(lambda: not any(map(is_running, pids)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seconds, again", [(600, True), (1, False)])
-def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, tmp_path):
-    process, pids = hanging(tmp_path, ignore=True, seconds=seconds)
+def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, hanging):
+    process = hanging(seconds=seconds, env={**os.environ, "IGNORES": "1"})
     process.send_signal(signal.SIGINT)
     if again:
         time.sleep(1.2)
@@ -326,14 +322,12 @@ def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, tmp_pat
     assert process.returncode == 128 + signal.SIGKILL
     said = own(errors.decode().splitlines())[1:]
     assert ("SIGINT again: all processes are killed." in said) == again
-    processes.until(lambda: not any(map(is_running, pids)))
 
 
-def test_no_process_outlives_a_killed_command(tmp_path):
-    process, pids = hanging(tmp_path)
+def test_no_process_outlives_a_killed_command(hanging):
+    process = hanging()
     process.kill()
     process.wait()
-    processes.until(lambda: not any(map(is_running, pids)))
 
 
 def test_closing_stdout_ends_the_cluster(tmp_path):
@@ -397,21 +391,19 @@ def test_each_process_repeats_the_command(monkeypatch, tmp_path):
         main_lib.main()
         return calls.pop()
 
-    program = tmp_path / "program.py"
-    program.write_text("")
+    for name in ("program.py", "module.py"):
+        (tmp_path / name).write_text("")
+    monkeypatch.chdir(tmp_path)
     given, variables, *counts = command(
         *("cluster", "--workers=3", "--ps", "2", "--evaluator", "--wait-limit=90", "--tf-v1"),
-        *("--device=emulate", "--shards=2", "--steps-limit=5", "--no-table-summaries"),
-        *(str(program), "--ps=7", "--", "x"),
+        *("--device=emulate", "--steps-limit=5", "program.py", "--ps=7", "--", "x"),
     )
     assert counts == [3, 2, True]
     assert given == [
-        *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=emulate", "--shards=2"),
-        *("--steps-limit=5", "--no-table-summaries", "--tf-v1", str(program), "--ps=7", "--", "x"),
+        *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=emulate"),
+        *("--steps-limit=5", "--tf-v1", "program.py", "--ps=7", "--", "x"),
     ]
     assert variables == {**os.environ, environment.WAIT_LIMIT.name: "90"}
-    (tmp_path / "module.py").write_text("")
-    monkeypatch.chdir(tmp_path)
     given, variables, *counts = command("cluster", "--table-summaries", "-m", "module", "--tf-v1")
     assert counts == [1, 1, False]
     assert given[4:] == ["run", "--table-summaries", "-m", "module", "--tf-v1"]
@@ -436,10 +428,7 @@ def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
     for server in ("ps 0", "ps 1"):
         assert re.search(f"{server}  .*: this parameter server ends.", done.stderr)
     assert "over 2 parameter servers: 2 tables, 1,300 rows" in done.stderr
-    step = int(tf.train.latest_checkpoint(str(tmp_path)).rpartition("-")[2])
+    step = harness.last_step(tmp_path)
     assert step >= 400
-    events = list((tmp_path / "eval").glob("events.*"))
-    evaluated = [
-        event.step for path in events for event in tf.compat.v1.train.summary_iterator(str(path))
-    ]
-    assert 400 <= max(evaluated) <= step  # A worker may take one more step after the chief is done.
+    # A worker may take one more step after the chief is done.
+    assert 400 <= max(harness.summaries(tmp_path / "eval")) <= step

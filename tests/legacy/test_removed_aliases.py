@@ -62,10 +62,8 @@ def test_a_supplied_name_gives_the_old_result(use, supplied):
 
 
 def test_sum_takes_generators_and_int64_list_takes_bools(supplied):
-    assert np.sum(one for one in (1, 2)) == 3 and np.sum([[1, 2], [3, 4]], axis=0).tolist() == [
-        4,
-        6,
-    ]
+    assert np.sum(one for one in (1, 2)) == 3
+    assert np.sum([[1, 2], [3, 4]], axis=0).tolist() == [4, 6]
     int64_list = tf.compat.v1.train.Int64List
     made = int64_list(value=[True, np.False_, 7])
     assert list(made.value) == [1, 0, 7] and isinstance(made, int64_list)

@@ -21,17 +21,15 @@ def taking_text():
 
 
 def read(input_fn):
+    """Returns the values of an input_fn's first batch, as lists."""
     with tf.Graph().as_default(), v1.Session() as session:
-        made = input_fn()
-        features, labels = made if isinstance(made, tuple) else (made, None)
+        batch = input_fn()
         coordinator = tf.train.Coordinator()
         threads = v1.train.start_queue_runners(session, coordinator)
-        values = session.run([features, labels] if labels is not None else [features])
+        values = session.run(batch)
         coordinator.request_stop()
         coordinator.join(threads)
-    return {name: value.tolist() for name, value in values[0].items()}, (
-        values[1].tolist() if labels is not None else None
-    )
+    return tf.nest.map_structure(lambda value: value.tolist(), values)
 
 
 TEXT = ["a", "b", "\u00e9"]
@@ -53,9 +51,9 @@ def test_text_columns_read_as_object_columns(kind, index, target, taking_text):
     x, y = frame(kind)
     before = x.copy()
     got = read(taking_text(x, y, batch_size=3, shuffle=False))
-    features, labels = read(taking_text(*frame(object), batch_size=3, shuffle=False))
-    assert got == (features, labels)
-    assert got[0] == {"word": [one.encode() for one in TEXT], "size": [1.5, 2.5, 3.5]}
+    assert got == read(taking_text(*frame(object), batch_size=3, shuffle=False))
+    features = got if target is None else got[0]
+    assert features == {"word": [one.encode() for one in TEXT], "size": [1.5, 2.5, 3.5]}
     pd.testing.assert_frame_equal(x, before)
 
 

@@ -2,6 +2,7 @@
 
 import os
 
+import processes
 import pytest
 
 from estimator_emb.catalog import wheel
@@ -16,6 +17,13 @@ needs_wheel = pytest.mark.skipif(
 needs_python = pytest.mark.skipif(
     not PYTHON, reason="ESTIMATOR_EMB_TF1_PYTHON names no Python 3.7 with TensorFlow 1.15.5"
 )
+
+
+def run(script, *arguments):
+    """Runs a script of tests/legacy by the interpreter with TensorFlow 1.15, to its end."""
+    command = [PYTHON, processes.ROOT / "tests" / "legacy" / script, *arguments]
+    environment = processes.users_environment(PYTHONPATH=None, TF2_BEHAVIOR=None)
+    return processes.ended(command, 0, None, processes.HANGS, environment)
 
 
 def small(folder, files=None, version="1.15.5"):

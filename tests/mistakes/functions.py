@@ -9,7 +9,7 @@ import estimator_emb as ee  # noqa: F401
 import feature_columns as fc
 
 keras = tf.keras
-COLUMNS = Program("", None).columns()
+COLUMNS = Program("").columns()
 
 
 def item():

@@ -36,7 +36,7 @@ def changed(program, change):
 class Program:
     """Trains, evaluates, predicts and exports a small model with two tables."""
 
-    def __init__(self, model_dir, device):
+    def __init__(self, model_dir, device="cpu"):
         self.features = {
             "item": [[1], [2], [3], [0]],
             "words": [[1, 2], [3, -1], [0, 0], [2, -1]],
@@ -45,23 +45,17 @@ class Program:
         self.labels = [[1.0], [0.0], [1.0], [0.0]]
         # Arguments of constructors and calls.
         self.item = {"dimension": 2}
-        self.words = {"dimension": 3, "combiner": "sum"}
-        self.optimizer = {"learning_rate": 0.1}
         self.spec = {}
         self.dicts = False
-        self.tables = {
-            "items": {"vocabulary_size": 5, "dimension": 2},
-            "texts": {"vocabulary_size": 6, "dimension": 3},
-        }
         self.lookups = {"item": {"table_id": "items"}, "words": {"table_id": "texts"}}
-        self.tpu = {"iterations_per_loop": 1, "device": device}
+        self.tpu = {"iterations_per_loop": 1, "device": None if device == "cpu" else device}
         self.config = {
             "model_dir": str(model_dir),
             "save_summary_steps": None,
             "log_step_count_steps": None,
         }
         self.estimator = {
-            "use_tpu": device is not None,
+            "use_tpu": device != "cpu",
             "train_batch_size": 4,
             "eval_batch_size": 4,
             "predict_batch_size": 4,
@@ -82,25 +76,25 @@ class Program:
         words = fc.categorical_column_with_identity("words", 6)
         return [
             fc.embedding_column(item, **self.item),
-            fc.embedding_column(words, **self.words),
+            fc.embedding_column(words, dimension=3, combiner="sum"),
         ]
 
     def parameters(self):
-        return ee.AdagradParameters(**self.optimizer)
+        return ee.AdagradParameters(0.1)
 
     def embedding_config_spec(self):
         arguments = {"optimization_parameters": self.parameters()}
         if self.dicts:
-            for part, cls, each in (
-                ("table", ee.TableConfig, self.tables),
-                ("feature", ee.FeatureConfig, self.lookups),
-            ):
-                made = {name: cls(**of_one) for name, of_one in each.items()}
-                arguments[f"{part}_to_config_dict"] = made
+            arguments["table_to_config_dict"] = {
+                "items": ee.TableConfig(vocabulary_size=5, dimension=2),
+                "texts": ee.TableConfig(vocabulary_size=6, dimension=3),
+            }
+            arguments["feature_to_config_dict"] = {
+                name: ee.FeatureConfig(**lookup) for name, lookup in self.lookups.items()
+            }
         else:
             arguments["feature_columns"] = self.used = self.columns()
-        self.made_spec = ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
-        return self.made_spec
+        return ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
 
     # The input.
 
@@ -159,13 +153,10 @@ class Program:
 
     # What it does.
 
-    def run_config(self):
-        return ee.RunConfig(tpu_config=ee.TPUConfig(**self.tpu), **self.config)
-
     def build(self):
         arguments = {
             "model_fn": self.model_fn,
-            "config": self.run_config(),
+            "config": ee.RunConfig(tpu_config=ee.TPUConfig(**self.tpu), **self.config),
             "embedding_config_spec": self.embedding_config_spec(),
             **self.estimator,
         }
@@ -189,9 +180,6 @@ class Program:
         if action == "predict":
             return next(estimator.predict(**{"input_fn": self.input_fn, **self.predict}))
         if action == "export":
-            arguments = {
-                "export_dir_base": f"{estimator.model_dir}/export",
-                "serving_input_receiver_fn": self.serving_input_fn,
-            }
-            return estimator.export_saved_model(**{**arguments, **self.export})
+            receive = self.export.get("serving_input_receiver_fn", self.serving_input_fn)
+            return estimator.export_saved_model(f"{estimator.model_dir}/export", receive)
         return None

@@ -10,7 +10,6 @@ import builtins
 import json
 import pathlib
 import re
-import shutil
 
 import functions
 import harness
@@ -24,41 +23,29 @@ from estimator_emb.guards import watching
 TABLE = json.loads(pathlib.Path(__file__).with_name("mistakes.json").read_text())
 
 
-def change_of(entry):
-    """Returns {place: new value} of an entry of the table."""
-    return {
+def changed_program(model_dir, entry, device):
+    """Returns a program on a device, changed as an entry of the table says."""
+    program = Program(model_dir, device)
+    values = {
         place: eval(compile(value, "mistakes.json", "eval"), vars(functions))
         for place, value in entry["change"].items()
     }
+    changed(program, values)
+    return program
 
 
-def mistakes(is_first):
-    """Yields the mistakes, each on 'cpu' or 'host' in turns, or those on the other device."""
+def mistakes():
+    """Returns cases of each mistake and its devices. The second device of a mistake is slow."""
+    cases = []
     for number, entry in enumerate(TABLE["errors"]):
         devices = [entry["device"]] if "device" in entry else ["cpu", "host"]
-        error = getattr(builtins, entry["error"], None) or getattr(tf.errors, entry["error"])
-        name = "; ".join(f"{place} = {value}" for place, value in entry["change"].items())
+        changes = "; ".join(f"{place} = {value}" for place, value in entry["change"].items())
         for device in devices:
-            if is_first == (device == devices[number % len(devices)]):
-                case = device, entry["call"], change_of(entry), error, entry["phrase"]
-                yield pytest.param(*case, id=f"{entry['call']}; {name}")
-
-
-WITHOUT_STEP = {"train_op": lambda program, loss: program.dense_optimizer().minimize(loss)}
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    directories = {}
-
-    def of(device):
-        if device not in directories:
-            directories[device] = tmp_path_factory.mktemp(device)
-            program = Program(directories[device], None if device == "cpu" else device)
-            program.run("train")
-        return directories[device]
-
-    return of
+            is_first = device == devices[number % len(devices)]
+            name = f"{entry['call']}; {changes}" + ("" if is_first else f"; on {device}")
+            marks = [] if is_first else [pytest.mark.slow]
+            cases.append(pytest.param(entry, device, is_first, id=name, marks=marks))
+    return cases
 
 
 @pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), "host"])
@@ -66,7 +53,7 @@ def trained(tmp_path_factory):
     "dicts", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["columns", "dicts"]
 )
 def test_the_good_program_runs(tmp_path, device, dicts):
-    program = Program(tmp_path, None if device == "cpu" else device)
+    program = Program(tmp_path, device)
     program.dicts = dicts
     program.run("train")
     assert program.run("evaluate")["global_step"] == 1
@@ -74,46 +61,25 @@ def test_the_good_program_runs(tmp_path, device, dicts):
     assert program.run("export")
 
 
-def refused(program, action, change, error, monkeypatch):
-    """Returns the error of a changed program."""
-    with pytest.raises(Exception) as caught:
-        changed(program, change)
+@pytest.mark.fast(8)
+@pytest.mark.parametrize("entry, device, is_first", mistakes())
+def test_a_mistake_gets_its_message(entry, device, is_first, tmp_path, monkeypatch, same_message):
+    if entry["call"] == "export":
+        Program(tmp_path, device).run("train")
+    error = getattr(builtins, entry["error"], None) or getattr(tf.errors, entry["error"])
+    with pytest.raises(error) as caught:
+        program = changed_program(tmp_path, entry, device)
         for variable, value in program.environment.items():
             monkeypatch.setenv(variable, value)
-        program.run(action)
-    assert isinstance(caught.value, error)
-    return str(caught.value).rstrip()
-
-
-MISTAKE = "device, action, change, error, phrase"
-
-
-@pytest.mark.fast(8)
-@pytest.mark.parametrize(MISTAKE, mistakes(is_first=True))
-def test_a_mistake_gets_its_message(
-    device, action, change, error, phrase, tmp_path, trained, monkeypatch, same_message
-):
-    if action == "export":
-        shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
-    program = Program(tmp_path, None if device == "cpu" else device)
-    message = refused(program, action, change, error, monkeypatch)
-    assert phrase in message
-    same_message(re.sub(r"(\w+\.py, line) \d+", r"\1 N", message))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(MISTAKE, mistakes(is_first=False))
-def test_a_mistake_gets_its_message_on_the_other_device(
-    device, action, change, error, phrase, tmp_path, trained, monkeypatch
-):
-    if action == "export":
-        shutil.copytree(trained(device), tmp_path, dirs_exist_ok=True)
-    program = Program(tmp_path, None if device == "cpu" else device)
-    assert phrase in refused(program, action, change, error, monkeypatch)
+        program.run(entry["call"])
+    message = str(caught.value).rstrip()
+    assert entry["phrase"] in message
+    if is_first:
+        same_message(re.sub(r"(\w+\.py, line) \d+", r"\1 N", message))
 
 
 def test_a_message_has_the_line_of_its_function(tmp_path):
-    program = Program(tmp_path, None)
+    program = Program(tmp_path)
     changed(program, {"train.input_fn": lambda params: None})
     message = harness.refusal(ValueError, program.run, "train")
     line = program.train["input_fn"].__code__.co_firstlineno
@@ -123,7 +89,7 @@ def test_a_message_has_the_line_of_its_function(tmp_path):
 @pytest.mark.slow
 def test_an_unread_batch_size_off_a_tpu_may_have_any_value(tmp_path):
     """Stock tensorflow-estimator passes on any value."""
-    program = Program(tmp_path, None)
+    program = Program(tmp_path)
     program.config.update(save_summary_steps=1, log_step_count_steps=1)
     given = []
 
@@ -156,8 +122,8 @@ class Counter(harness.Reads):
     [("hooks", 3), ("training_hooks", 4), ("training_chief_hooks", 3)],
 )
 def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):
-    program = Program(tmp_path, None)
-    changed(program, WITHOUT_STEP)
+    program = Program(tmp_path)
+    changed(program, {"train_op": functions.without_step})
     program.train = {"max_steps": 3}
     if place == "hooks":
         program.train["hooks"] = [Counter()]
@@ -177,54 +143,45 @@ def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):
     assert "does not increase the global step, unless one of the hooks does (Counter)." in said
 
 
-CHECKED = [
-    (entry["check"], entry["call"], entry["device"], change_of(entry), entry["phrase"])
-    for entry in TABLE["checks"]
-]
+CHECKED = TABLE["checks"]
 ERRORS = pathlib.Path(__file__).parents[2] / "docs" / "errors.md"
 
 
 def test_each_check_has_a_row_and_a_line_on_the_page():
     names = {check.run.__name__ for check in watching.CHECKS}
-    assert {row[0] for row in CHECKED} == names, "The checks of mistakes.json differ."
+    assert {entry["check"] for entry in CHECKED} == names, "The checks of mistakes.json differ."
     quoted = "\n".join(re.findall(r"`([^`]+)`", ERRORS.read_text()))
-    missing = [phrase for *_, phrase in CHECKED if phrase not in quoted]
+    missing = [entry["phrase"] for entry in CHECKED if entry["phrase"] not in quoted]
     assert not missing, f"docs/errors.md does not quote {missing}"
 
 
-OF_CHECKS = pytest.mark.parametrize(
-    "check, action, device, change, phrase", CHECKED, ids=[row[0] for row in CHECKED]
-)
-
-
-def outcome(model_dir, action, device, change, caplog):
+def outcome(model_dir, entry, caplog):
     """Returns what a changed program says: its error and the lines of the log."""
-    program = Program(model_dir, None if device == "cpu" else device)
-    changed(program, change)
     caplog.clear()
+    error = ""
     try:
-        program.run(action)
-        error = ""
+        changed_program(model_dir, entry, entry["device"]).run(entry["call"])
     except Exception as raised:
         error = str(raised)
     return "\n".join([error, *harness.said(caplog)]).replace(str(model_dir), "")
 
 
+of_checks = pytest.mark.parametrize("entry", CHECKED, ids=[entry["check"] for entry in CHECKED])
+
+
 @pytest.mark.fast(8)
-@OF_CHECKS
-def test_a_check_finds_its_mistake(check, action, device, change, phrase, tmp_path, caplog):
-    said = outcome(tmp_path, action, device, change, caplog)
-    assert re.search(re.escape(phrase).replace("…", ".*"), said), said
+@of_checks
+def test_a_check_finds_its_mistake(entry, tmp_path, caplog):
+    said = outcome(tmp_path, entry, caplog)
+    assert re.search(re.escape(entry["phrase"]).replace("…", ".*"), said), said
 
 
 @pytest.mark.slow
-@OF_CHECKS
-def test_only_this_check_finds_it(
-    check, action, device, change, phrase, tmp_path, caplog, monkeypatch
-):
-    if check == "core_numbers":
+@of_checks
+def test_only_this_check_finds_it(entry, tmp_path, caplog, monkeypatch):
+    if entry["check"] == "core_numbers":
         pytest.skip("without this check, TensorFlow's kernel aborts the process")
-    said = outcome(tmp_path / "all", action, device, change, caplog)
-    others = [one for one in watching.CHECKS if one.run.__name__ != check]
+    said = outcome(tmp_path / "all", entry, caplog)
+    others = [one for one in watching.CHECKS if one.run.__name__ != entry["check"]]
     monkeypatch.setattr(watching, "CHECKS", others)
-    assert outcome(tmp_path / "others", action, device, change, caplog) != said
+    assert outcome(tmp_path / "others", entry, caplog) != said

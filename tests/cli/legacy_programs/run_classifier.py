@@ -5,47 +5,40 @@ from __future__ import absolute_import
 from __future__ import division
 from __future__ import print_function
 
-import os
-
 import numpy as np
 import tensorflow as tf
+from tensorflow.contrib.tpu.python.tpu import async_checkpoint
+from tensorflow.contrib.tpu.python.tpu import tpu_config  # pylint: disable=g-import-not-at-top
 
 flags = tf.flags
 
 FLAGS = flags.FLAGS
 
 flags.DEFINE_string("output_dir", None, "The output directory of the checkpoints.")
-flags.DEFINE_bool("use_tpu", True, "Whether to use TPU or GPU/CPU.")
 tf.flags.DEFINE_string("tpu_name", "my-tpu", "The Cloud TPU to use for training.")
-flags.DEFINE_integer("num_tpu_cores", 1, "Total number of TPU cores to use.")
 
 WORDS, HIDDEN = 50, 8
 
 
-def input_fn_builder(is_training, drop_remainder):
+def input_fn_builder(is_training):
   def input_fn(params):
-    batch_size = params["batch_size"]
     draw = np.random.RandomState(0)
     words = draw.randint(0, WORDS, [64, 6]).astype(np.int32)
+    examples = (words, (words.sum(1) % 2).astype(np.int32))
     d = tf.data.Dataset.range(1).apply(
       tf.contrib.data.parallel_interleave(
-        lambda _: tf.data.Dataset.from_tensor_slices(
-          (words, (words.sum(1) % 2).astype(np.int32))
-        ),
-        sloppy=is_training,
-        cycle_length=1,
+        lambda _: tf.data.Dataset.from_tensor_slices(examples), sloppy=is_training, cycle_length=1
       )
     )
     if is_training:
       d = d.repeat()
-    d = d.apply(
+    return d.apply(
       tf.contrib.data.map_and_batch(
         lambda ids, label: {"input_ids": ids, "label_ids": label},
-        batch_size=batch_size,
-        drop_remainder=drop_remainder,
+        batch_size=params["batch_size"],
+        drop_remainder=True,
       )
     )
-    return d
 
   return input_fn
 
@@ -68,7 +61,7 @@ def create_model(input_ids, num_labels):
   return tf.matmul(output, weights, transpose_b=True)
 
 
-def model_fn_builder(learning_rate, use_tpu):
+def model_fn_builder(learning_rate):
   def model_fn(features, labels, mode, params):  # pylint: disable=unused-argument
     logits = create_model(features["input_ids"], 2)
     loss = tf.losses.sparse_softmax_cross_entropy(features["label_ids"], logits)
@@ -81,9 +74,7 @@ def model_fn_builder(learning_rate, use_tpu):
       return tf.contrib.tpu.TPUEstimatorSpec(
         mode=mode, loss=loss, eval_metrics=(metric_fn, [features["label_ids"], logits])
       )
-    optimizer = tf.train.AdamOptimizer(learning_rate)
-    if use_tpu:
-      optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
+    optimizer = tf.contrib.tpu.CrossShardOptimizer(tf.train.AdamOptimizer(learning_rate))
     train_op = optimizer.minimize(loss, tf.train.get_global_step())
     return tf.contrib.tpu.TPUEstimatorSpec(mode=mode, loss=loss, train_op=train_op)
 
@@ -93,29 +84,26 @@ def model_fn_builder(learning_rate, use_tpu):
 def main(_):
   tf.logging.set_verbosity(tf.logging.WARN)
   tf.gfile.MakeDirs(FLAGS.output_dir)
-  tpu_cluster_resolver = None
-  if FLAGS.use_tpu and FLAGS.tpu_name:
-    tpu_cluster_resolver = tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name)
   run_config = tf.contrib.tpu.RunConfig(
-    cluster=tpu_cluster_resolver,
-    model_dir=os.path.join(FLAGS.output_dir, "classifier"),
+    cluster=tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name),
+    model_dir=FLAGS.output_dir,
     tf_random_seed=1,
-    save_checkpoints_steps=4,
-    tpu_config=tf.contrib.tpu.TPUConfig(
-      iterations_per_loop=2,
-      num_shards=FLAGS.num_tpu_cores,
+    save_checkpoints_steps=None,
+    save_checkpoints_secs=None,
+    tpu_config=tpu_config.TPUConfig(
+      2,
       per_host_input_for_training=tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2,
     ),
   )
   estimator = tf.contrib.tpu.TPUEstimator(
-    use_tpu=FLAGS.use_tpu,
-    model_fn=model_fn_builder(0.01, FLAGS.use_tpu),
+    model_fn=model_fn_builder(0.01),
     config=run_config,
     train_batch_size=8,
     eval_batch_size=8,
   )
-  estimator.train(input_fn=input_fn_builder(True, True), max_steps=4)
-  result = estimator.evaluate(input_fn=input_fn_builder(False, True), steps=2)
+  hook = async_checkpoint.AsyncCheckpointSaverHook(FLAGS.output_dir, save_steps=2)
+  estimator.train(input_fn=input_fn_builder(True), max_steps=4, hooks=[hook])
+  result = estimator.evaluate(input_fn=input_fn_builder(False), steps=2)
   print("classifier", sorted((key, float(result[key])) for key in result))
 
 
