@@ -10,7 +10,7 @@ import harness
 import processes
 import pytest
 import sampling
-from programs import Program
+from drawn_programs import Program
 
 import estimator_emb as ee
 
@@ -29,7 +29,7 @@ def test_a_program_gives_the_results_of_tensorflow_estimators_class(tmp_path):
 @pytest.mark.parametrize("part", range(15))
 def test_random_programs_give_the_results_of_stock(part, native_library, tmp_path, monkeypatch):
     seeds = sampling.drawn(range(part * PROGRAMS, (part + 1) * PROGRAMS), 8)
-    file = processes.ROOT / "tests" / "beside_stock" / "programs.py"
+    file = processes.ROOT / "tests" / "beside_stock" / "drawn_programs.py"
     done = processes.run_side("stock", file, *seeds, status=0, CUDA_VISIBLE_DEVICES="")
     stock = json.loads(done.stdout.splitlines()[-1])
     for seed in seeds:

@@ -1,6 +1,6 @@
 """Names of table variables, for every way to use a column in `spellings`.
 
-`programs` also trains many of these ways, beside stock tensorflow-estimator.
+`drawn_programs` also trains many of these ways, beside stock tensorflow-estimator.
 """
 
 import contextlib

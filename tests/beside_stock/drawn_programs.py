@@ -2,7 +2,7 @@
 
 This module uses nothing of estimator_emb. Run by stock Python with tests/lib on its path,
 
-    programs.py SEED...
+    drawn_programs.py SEED...
 
 prints {seed: {name: values}} as JSON. Tables are trained by optimizers that a gradient of 0 leaves
 alone: stock looks row 0 up where a sample has no id. `laws` trains by all optimizers.
