@@ -151,7 +151,7 @@ def tests_of(recorded: pathlib.Path, module: pathlib.Path, node: ast.AST) -> lis
     recorded_lines = {*range(node.lineno, node.end_lineno + 1), max(starts, default=0)}
     tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
     if not tests:
-        beside = f"tests/{module.parts[1]}/"
+        beside = f"tests/{module.parts[1]}/", "tests/test_"
         tests = {test for test in counts if test.startswith(beside)}.union(*lines.values())
     return sorted(tests, key=lambda test: (counts[test], test))
 
