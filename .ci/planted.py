@@ -6,11 +6,11 @@
 A fault is a changed operator or constant, or a dropped statement, in a copy of the committed files.
 By default it is in the core: the package without the extras of pyproject.toml. First this runs all
 fast tests, under pytest-cov, and records which tests run each line. For each fault it then runs the
-tests of the line, beginning with tests that run few lines. Lines that only imports, threads of
-TensorFlow or other processes run are not recorded: then it runs the tests of the module's lines and
-the tests beside the module. The seed draws the faults. Some faults change nothing that a program
-can see, such as a larger cache. `--keep=FILE` keeps the recording for later calls, because it takes
-longer than many faults. `--every` prints each test of the line that fails.
+tests of the line, beginning with tests that run few lines. If only imports, threads of TensorFlow
+or other processes run the line, no test of it is recorded: then it runs all. The seed draws the
+faults. Some faults change nothing that a program can see, such as a larger cache. `--keep=FILE`
+keeps the recording for later calls, because it takes longer than many faults. `--every` prints each
+test of the line that fails.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def lines_by_test(recorded: pathlib.Path) -> collections.Counter[str]:
 
 
 def tests_of(recorded: pathlib.Path, module: pathlib.Path, node: ast.AST) -> list[str]:
-    """Returns the tests that run a node, or of an unrecorded node, those of its module and folder.
+    """Returns the tests that run a node, or all tests if it is not recorded which.
 
     Tests that run few lines are first: they end soon, and are likely to be about the node.
     """
@@ -150,9 +150,7 @@ def tests_of(recorded: pathlib.Path, module: pathlib.Path, node: ast.AST) -> lis
     starts = [line for line in lines if line <= node.lineno]
     recorded_lines = {*range(node.lineno, node.end_lineno + 1), max(starts, default=0)}
     tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
-    if not tests:
-        beside = f"tests/{module.parts[1]}/", "tests/test_"
-        tests = {test for test in counts if test.startswith(beside)}.union(*lines.values())
+    tests = tests or set(counts)
     return sorted(tests, key=lambda test: (counts[test], test))
 
 
