@@ -85,18 +85,23 @@ def changed(node: ast.AST) -> ast.AST | None:
     return new
 
 
-def places(node: ast.AST):
-    """Yields the nodes that can get a fault. Texts, annotations and decorators get none."""
+def places(node: ast.AST, statement: ast.stmt | None = None):
+    """Yields (statement, node in it) for each node that can get a fault.
+
+    Texts, annotations and decorators get none.
+    """
     if isinstance(node, ast.JoinedStr):
         return
+    if isinstance(node, ast.stmt):
+        statement = node
     if changed(node) is not None:
-        yield node
+        yield statement, node
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield from places(child)
+                yield from places(child, statement)
 
 
 def with_fault(source: str, node: ast.AST) -> tuple[str, str]:
@@ -139,16 +144,17 @@ def lines_by_test(recorded: pathlib.Path) -> collections.Counter[str]:
     return counts
 
 
-def tests_of(recorded: pathlib.Path, module: pathlib.Path, node: ast.AST) -> list[str]:
-    """Returns the tests that run a node, or all tests if it is not recorded which.
+def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) -> list[str]:
+    """Returns the tests that run a statement, or all tests if it is not recorded which.
 
     Tests that run few lines are first: they end soon, and are likely to be about the node.
     """
     lines = tests_by_line(recorded, module)
     counts = lines_by_test(recorded)
-    # A statement of several lines is recorded at some of them.
-    starts = [line for line in lines if line <= node.lineno]
-    recorded_lines = {*range(node.lineno, node.end_lineno + 1), max(starts, default=0)}
+    # A statement of several lines is recorded at some of them, and its body for itself.
+    body = getattr(statement, "body", None)
+    end = body[0].lineno if body else statement.end_lineno + 1
+    recorded_lines = {statement.lineno, *range(statement.lineno, end)}
     tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
     tests = tests or set(counts)
     return sorted(tests, key=lambda test: (counts[test], test))
@@ -235,9 +241,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     found = [
-        (path, node)
+        (path, statement, node)
         for path in options.paths or core()
-        for node in places(ast.parse(path.read_text()))
+        for statement, node in places(ast.parse(path.read_text()))
     ]
     chosen = random.Random(options.seed).sample(found, min(options.faults, len(found)))
     first_only = [] if options.every else ["-x"]
@@ -256,11 +262,11 @@ def main() -> None:
             )
             shutil.copy(tree / ".coverage", recorded)
         import_tensorflow()
-        for path, node in chosen:
+        for path, statement, node in chosen:
             source = (tree / path).read_text()
             damaged, text = with_fault(source, node)
             (tree / path).write_text(damaged)
-            tests = failures(tree, tests_of(recorded, path, node), *first_only)
+            tests = failures(tree, tests_of(recorded, path, statement), *first_only)
             (tree / path).write_text(source)
             count += bool(tests)
             before = ast.get_source_segment(source, node).partition("\n")[0]
