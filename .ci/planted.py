@@ -147,7 +147,8 @@ def lines_by_test(recorded: pathlib.Path) -> collections.Counter[str]:
 def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) -> list[str]:
     """Returns the tests that run a statement, or all tests if it is not recorded which.
 
-    Tests that run few lines are first: they end soon, and are likely to be about the node.
+    First are those that run the module, and of them those that run few lines: they end soon, and
+    are likely to be about the statement.
     """
     lines = tests_by_line(recorded, module)
     counts = lines_by_test(recorded)
@@ -156,8 +157,8 @@ def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) 
     end = body[0].lineno if body else statement.end_lineno + 1
     recorded_lines = {statement.lineno, *range(statement.lineno, end)}
     tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
-    tests = tests or set(counts)
-    return sorted(tests, key=lambda test: (counts[test], test))
+    of_module = set().union(*lines.values())
+    return sorted(tests or counts, key=lambda test: (test not in of_module, counts[test], test))
 
 
 class Chosen:
