@@ -115,7 +115,7 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
         ({"to": "mod", "hosts": None}, "convert: to='mod' needs to_hosts"),
         ({"source_order": "ids"}, "convert: source_order must be 'div' or 'mod'; got 'ids'."),
         ({"tables": []}, "convert: tables must name at least one table (--table)."),
-        ({"source": "{folder}/no.index"}, "There is no checkpoint '{folder}/no.index'."),
+        ({"source": "{folder}/nothing"}, "There is no checkpoint '{folder}/nothing'."),
         ({"source": "{folder}/model.ckpt-7.index"}, "without the end of the file's name."),
         ({"source": "{folder}/void"}, "Folder '{folder}/void' holds no checkpoint."),
         ({"destination": "{folder}/model.ckpt-7.index/8"}, "is a file; it must be a folder for"),
