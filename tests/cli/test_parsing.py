@@ -100,7 +100,7 @@ UNFIT = [
     "convert @mod @mod/model.ckpt-7 --table=words",
     "convert @mod @script/new/model.ckpt-7 --table=words",
     "convert @mod @folder/new --table=words --reverse",
-    "export @folder/no @folder/new --to=npz",
+    "export @folder/no.index @folder/new --to=npz",
     "export @mod @folder --to=npz",
     "export @mod @folder/new --to=keras --slots",
     "export @mod @folder/new --to=keras --vocabulary=words=@script",
