@@ -6,30 +6,38 @@
 A fault is a changed operator or constant, or a dropped statement, in a copy of the committed files.
 By default it is in the core: the package without the extras of pyproject.toml. First this runs all
 fast tests, under pytest-cov, and records which tests run each line. For each fault it then runs the
-tests of the line, and if none fails, all fast tests. The seed draws the faults. Some faults change
-nothing that a program can see, such as a larger cache. `--keep=FILE` keeps the recording for later
-calls, because it takes longer than many faults. `--every` prints each test of the line that fails.
+tests of the line, beginning with tests that run few lines. If only imports, threads of TensorFlow
+or other processes run the line, no test of it is recorded: then it runs all. The seed draws the
+faults. Some faults change nothing that a program can see, such as a larger cache. `--keep=FILE`
+keeps the recording for later calls, because it takes longer than many faults. `--every` prints each
+test of the line that fails.
 """
 
 import argparse
 import ast
+import collections
+import contextlib
 import copy
 import functools
+import importlib
 import os
 import pathlib
 import random
 import re
 import shutil
+import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 
+import pytest
 import tomllib
 from coverage import CoverageData
 
 PACKAGE = "estimator_emb"
-HANGS = 20 * 60
-"""Seconds after which a run of the tests has found that the fault makes a program hang."""
+HANGS = 5 * 60
+"""Seconds after which a test has found that the fault makes a program hang."""
 OTHER = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -77,18 +85,23 @@ def changed(node: ast.AST) -> ast.AST | None:
     return new
 
 
-def places(node: ast.AST):
-    """Yields the nodes that can get a fault. Texts, annotations and decorators get none."""
+def places(node: ast.AST, statement: ast.stmt | None = None):
+    """Yields (statement, node in it) for each node that can get a fault.
+
+    Texts, annotations and decorators get none.
+    """
     if isinstance(node, ast.JoinedStr):
         return
+    if isinstance(node, ast.stmt):
+        statement = node
     if changed(node) is not None:
-        yield node
+        yield statement, node
     for field, value in ast.iter_fields(node):
         if field in ("annotation", "returns", "decorator_list"):
             continue
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
-                yield from places(child)
+                yield from places(child, statement)
 
 
 def with_fault(source: str, node: ast.AST) -> tuple[str, str]:
@@ -120,37 +133,84 @@ def tests_by_line(recorded: pathlib.Path, module: pathlib.Path) -> dict[int, set
     }
 
 
-def tests_of(recorded: pathlib.Path, module: pathlib.Path, node: ast.AST) -> list[str]:
-    """Returns the tests that run a node, those beside its module first."""
+@functools.cache
+def lines_by_test(recorded: pathlib.Path) -> collections.Counter[str]:
+    """Returns how many lines each test runs."""
+    counts: collections.Counter[str] = collections.Counter()
+    query = "SELECT context, numbits FROM line_bits JOIN context ON context.id = context_id"
+    with sqlite3.connect(recorded) as data:
+        for context, bits in data.execute(query):
+            counts[context.partition("|")[0]] += int.from_bytes(bits, "big").bit_count()
+    return counts
+
+
+def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) -> list[str]:
+    """Returns the tests that run a statement, or all tests if it is not recorded which.
+
+    First are those that run the module, and of them those that run few lines: they end soon, and
+    are likely to be about the statement.
+    """
     lines = tests_by_line(recorded, module)
-    # A statement of several lines is recorded at some of them.
-    starts = [line for line in lines if line <= node.lineno]
-    recorded_lines = {*range(node.lineno, node.end_lineno + 1), max(starts, default=0)}
+    counts = lines_by_test(recorded)
+    # A statement of several lines is recorded at some of them, and its body for itself.
+    body = getattr(statement, "body", None)
+    end = body[0].lineno if body else statement.end_lineno + 1
+    recorded_lines = {statement.lineno, *range(statement.lineno, end)}
     tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
-    beside = f"tests/{module.parts[1]}/"
-    return sorted(tests, key=lambda test: (not test.startswith(beside), test))
+    of_module = set().union(*lines.values())
+    return sorted(tests or counts, key=lambda test: (test not in of_module, counts[test], test))
+
+
+class Chosen:
+    """A plugin of pytest that runs the given tests, in this order."""
+
+    def __init__(self, tests: list[str]):
+        self._places = {test: place for place, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = [item for item in items if item.nodeid in self._places]
+        items.sort(key=lambda item: self._places[item.nodeid])
+
+    def pytest_runtest_logstart(self) -> None:
+        signal.alarm(HANGS)
 
 
 def failures(tree: pathlib.Path, tests: list[str], *options: str) -> list[str]:
-    """Returns the names of the given tests that fail."""
-    arguments = tree / "arguments"
-    arguments.write_text("\n".join(tests))
-    command = [sys.executable, "-m", "pytest", "-q", *options]
-    try:
-        done = subprocess.run(
-            [*command, f"@{arguments}"],
-            cwd=tree,
-            env={**os.environ, "PYTHONPATH": str(tree)},
-            capture_output=True,
-            text=True,
-            timeout=HANGS,
-        )
-    except subprocess.TimeoutExpired:
-        return ["the time limit"]
-    if not done.returncode:
+    """Returns the names of the given tests that fail. Tests that are gone are left out.
+
+    The tests run in a fork, which need not import TensorFlow again.
+    """
+    files = sorted({test.partition("::")[0] for test in tests})
+    with tempfile.TemporaryFile("w+") as output:
+        child = os.fork()
+        if not child:
+            status = -1
+            try:
+                os.setpgid(0, 0)
+                os.chdir(tree)
+                os.environ["PYTHONPATH"] = sys.path[0] = str(tree)
+                os.dup2(output.fileno(), 1)
+                os.dup2(output.fileno(), 2)
+                arguments = ["-q", "-n0", *options, *filter(os.path.exists, files)]
+                status = pytest.main(arguments, [Chosen(tests)])
+            finally:
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        output.seek(0)
+        failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", output.read(), re.MULTILINE)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # What a test that hangs had started.
+    if status in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         return []
-    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
-    return failed or [f"the start of pytest (status {done.returncode})"]
+    return failed or [f"pytest's end with status {status}"]
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow with Keras 2, so that no fork imports it again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_USE_LEGACY_KERAS", "1")  # The package sets it again.
+        for name in ("tensorflow", "tf_keras"):
+            importlib.import_module(name)
 
 
 def core() -> list[pathlib.Path]:
@@ -182,9 +242,9 @@ def main() -> None:
     )
     options = parser.parse_args()
     found = [
-        (path, node)
+        (path, statement, node)
         for path in options.paths or core()
-        for node in places(ast.parse(path.read_text()))
+        for statement, node in places(ast.parse(path.read_text()))
     ]
     chosen = random.Random(options.seed).sample(found, min(options.faults, len(found)))
     first_only = [] if options.every else ["-x"]
@@ -195,17 +255,19 @@ def main() -> None:
         recorded = options.keep or pathlib.Path(folder, "recorded")
         if not recorded.exists():
             recording = [f"--cov={PACKAGE}", "--cov-context=test", "--cov-report="]
-            if tests := failures(tree, ["tests"], *recording):
-                sys.exit(f"{', '.join(tests)}: fails without a fault.")
+            subprocess.run(
+                [sys.executable, "-m", "pytest", "-q", *recording],
+                cwd=tree,
+                env={**os.environ, "PYTHONPATH": str(tree)},
+                check=True,
+            )
             shutil.copy(tree / ".coverage", recorded)
-        for path, node in chosen:
+        import_tensorflow()
+        for path, statement, node in chosen:
             source = (tree / path).read_text()
             damaged, text = with_fault(source, node)
             (tree / path).write_text(damaged)
-            of_line = tests_of(recorded, path, node)
-            tests = (of_line and failures(tree, of_line, *first_only)) or failures(
-                tree, ["tests"], "-x"
-            )
+            tests = failures(tree, tests_of(recorded, path, statement), *first_only)
             (tree / path).write_text(source)
             count += bool(tests)
             before = ast.get_source_segment(source, node).partition("\n")[0]

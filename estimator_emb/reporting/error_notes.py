@@ -62,9 +62,6 @@ def cause(message: str) -> list[str]:
     starts = [i for i, line in enumerate(lines) if line.startswith(("Node: ", "Node:'"))]
     if starts:
         lines = lines[starts[-1] + 1 :]
-    ends = [i for i, line in enumerate(lines) if line.startswith("Original stack trace for")]
-    if ends:
-        lines = lines[: ends[0]]
     kept: list[str] = []
     for line in lines:
         stripped = line.strip()

@@ -21,6 +21,7 @@ def make(model_dir):
     spec = ee.EmbeddingConfigSpec(
         feature_to_config_dict={
             "title": ee.FeatureConfig("words", weight_key="title_weights"),
+            "author": ee.FeatureConfig("words", weight_key="author_weight"),
             "history": ee.FeatureConfig("words", max_sequence_length=2),
             "user": ee.FeatureConfig("user"),
         },
@@ -34,7 +35,7 @@ def make(model_dir):
     def model_fn(features, labels, mode, params):
         lengths = tf.cast(features["history_seq_length_"] + 1, tf.float32)
         output = (
-            tf.reduce_sum(features["title"], 1)
+            tf.reduce_sum(features["title"] + features["author"], 1)
             + tf.reduce_sum(features["history"], [1, 2])
             + tf.reduce_sum(features["user"], 1) * lengths
         )
@@ -49,6 +50,8 @@ def make(model_dir):
 MATRICES = {
     "title": np.array([[1, 2], [1, -1]]),
     "title_weights": np.array([[0.5, 2.0], [3.0, 0.0]], np.float32),
+    "author": np.array([2, 0]),
+    "author_weight": np.array([0.5, 4.0], np.float32),
     "history": np.array([[-1, -1, -1], [4, 1, 5]]),
     "user": np.array([0, 3]),
 }
@@ -63,9 +66,13 @@ LABELS = np.array([1.0, -2.0], np.float32)
 
 
 def output_by_numpy(words, user):
-    title = [0.5 * words[1] + 2 * words[2], 3 * words[1]]
+    title_and_author = [0.5 * words[1] + (2 + 0.5) * words[2], 3 * words[1] + 4 * words[0]]
     history = [np.zeros(2), words[4] + words[1]]
-    return np.sum(title, 1) + np.sum(history, 1) + np.sum(user[[0, 3]], 1) * np.array([1, 3])
+    return (
+        np.sum(title_and_author, 1)
+        + np.sum(history, 1)
+        + np.sum(user[[0, 3]], 1) * np.array([1, 3])
+    )
 
 
 @on_both_kernels
@@ -75,8 +82,9 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path / "model", 1)
     words, user = start["words"].copy(), start["user"].copy()
+    words[0] -= 0.5 * 4 * -2
     words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
-    words[2] -= 0.5 * 2 * 1
+    words[2] -= 0.5 * (2 + 0.5) * 1
     words[4] -= 0.5 * -2
     for row, g in ((0, 1.0), (3, -6.0)):
         user[row] -= 0.25 * g / np.sqrt(1 + g * g)

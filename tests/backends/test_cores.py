@@ -155,9 +155,16 @@ def test_cross_replica_sum_refuses_groups_computed_at_run_time():
     )
 
 
-def test_every_core_draws_its_own_random_numbers():
-    (got,) = on_cores(lambda x: tf.nn.dropout(tf.ones([100]), rate=0.5, seed=1))
-    assert len({tuple(one) for one in got}) == 4
+@pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
+def test_every_core_draws_its_own_random_numbers(control_flow):
+    def build(x):
+        kept = tf.nn.dropout(tf.ones([100]), rate=0.5, seed=1)
+        draw = lambda sum_: [sum_ + tf.random.uniform([], seed=1)]  # noqa: E731
+        return kept, tf.while_loop(lambda sum_: sum_ < 20, draw, [0.0])[0]
+
+    kept, sums = on_cores(build)
+    assert len({tuple(one) for one in kept}) == len(set(sums)) == 4
+    assert all(20 <= one < 21 for one in sums)
 
 
 def test_core_0_writes_and_others_wait_for_it():
@@ -171,11 +178,12 @@ def test_core_0_writes_and_others_wait_for_it():
                 output = tf.identity(normal)
         (outputs,) = cores.replicate([output])
         session.run(v1.global_variables_initializer())
-        for got in session.run(outputs):
-            np.testing.assert_allclose(got, [[-1, -1], [1, 1]], rtol=1e-5)
+        session.run(outputs[1])
         moving = v1.global_variables()[2]
         assert moving.op.name == "batch_normalization/moving_mean"
         np.testing.assert_allclose(session.run(moving), [1.0, 1.5])
+        for got in session.run(outputs):
+            np.testing.assert_allclose(got, [[-1, -1], [1, 1]], rtol=1e-5)
 
 
 def test_ref_variables_are_written_once():

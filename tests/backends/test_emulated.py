@@ -75,15 +75,20 @@ def test_batch_axis_selects_the_split_dimension(tmp_path):
     )
 
 
-def test_batches_of_two_cores_with_different_widths_are_refused(tmp_path):
-    """The dense ids of each batch may have another width."""
-
+@pytest.mark.parametrize(
+    "other, said",
+    [
+        ([2, 3], "shape [2 3], but those of core 0 have [2 2]: pad batches to one width.]"),
+        ([3, 2], "3 samples, but those of core 0 have 2.]"),
+    ],
+)
+def test_batches_of_two_cores_with_different_shapes_are_refused(other, said, tmp_path):
     def input_fn(params):
-        def of_width(width):
-            dense = v1.placeholder_with_default(tf.ones([2, width], tf.int64), [2, None])
+        def of_shape(shape):
+            dense = v1.placeholder_with_default(tf.ones(shape, tf.int64), [None, None])
             return tf.data.Dataset.from_tensors({"x": dense})
 
-        return of_width(2).concatenate(of_width(3))
+        return of_shape([2, 2]).concatenate(of_shape(other))
 
     def model_fn(features, labels, mode, params):
         return harness.minimized(mode, tf.reduce_mean(features["x"]), 0.1)
@@ -93,8 +98,7 @@ def test_batches_of_two_cores_with_different_widths_are_refused(tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         estimator.train(input_fn, steps=1)
     assert error.value.message.splitlines()[0].endswith(
-        "Feature x of table t: its ids of core 1 have shape [2 3], but those of core 0 have "
-        "[2 2]: pad batches to one width.]"
+        f"Feature x of table t: its ids of core 1 have {said}"
     )
 
 

@@ -62,7 +62,8 @@ def seen_by(inputs):
 
 def config(tmp_path, pipeline, **kwargs):
     tpu = ee.TPUConfig(2, device="host", per_host_input_for_training=pipeline, **kwargs)
-    return ee.RunConfig(model_dir=str(tmp_path / "emulated"), tpu_config=tpu)
+    exact = v1.ConfigProto(allow_soft_placement=False)
+    return ee.RunConfig(tpu, model_dir=str(tmp_path / "emulated"), session_config=exact)
 
 
 def emulated(model_fn, config, batch=32):

@@ -96,21 +96,18 @@ def chief_of(cluster, model_dir):
 
 
 @with_native
-@pytest.mark.slow
 def test_a_restarted_chief_continues_from_the_servers_step(said, tmp_path):
-    """The chief may spell its folder differently."""
-    cluster = servers.Cluster(workers=0, servers=2)
+    """The chief may spell its folder differently. It does not wait for a missing worker."""
+    cluster = servers.Cluster(workers=1, servers=2, absent=[("worker", 0)])
     chief_of(cluster, tmp_path)(2)
-    # The second and third chiefs saved a checkpoint when they began.
-    again = ((tmp_path, 5), (f"{tmp_path}/", 1), (f"{tmp_path}/../{tmp_path.name}", 1))
-    for folder, steps in again:
-        with pytest.raises(RuntimeError, match="the chief dies"):
-            chief_of(cluster, folder)(100, dies_after(steps))
+    kernels = "Tables are looked up and updated on their parameter servers, by native kernels."
+    assert kernels in said()
+    with pytest.raises(RuntimeError, match="the chief dies"):
+        chief_of(cluster, f"{tmp_path}/../{tmp_path.name}")(100, dies_after(5))
     chief_of(cluster, tmp_path)(12)
     assert [line for line in said() if "hold step" in line] == [
-        f"The parameter servers hold step {held}: training goes on from there, not from the "
-        f"checkpoint of step {saved}."
-        for held, saved in ((7, 2), (8, 7), (9, 8))
+        "The parameter servers hold step 7: training goes on from there, not from the checkpoint "
+        "of step 2."
     ]
     np.testing.assert_array_equal(harness.saved(tmp_path, 12)["x"], np.full([4, 2], -12.0))
 
@@ -195,15 +192,6 @@ def test_servers_with_another_training_are_restored(said, tmp_path):
     assert not [line for line in said() if "parameter servers hold" in line]
     saved = harness.saved(tmp_path / "one", 4)
     np.testing.assert_array_equal(saved["x"], np.full([4, 2], -4.0))
-
-
-@with_native
-def test_training_does_not_wait_for_a_missing_worker(said, tmp_path):
-    cluster = servers.Cluster(workers=1, servers=1, absent=[("worker", 0)])
-    chief_of(cluster, tmp_path)(3)
-    assert harness.saved(tmp_path, 3)["global_step"] == 3
-    kernels = "Tables are looked up and updated on their parameter servers, by native kernels."
-    assert kernels in said()
 
 
 @with_native

@@ -96,6 +96,7 @@ def test_convert_between_numbers_of_hosts_and_back(saved, tmp_path, monkeypatch)
         before = path
         made = checkpoint.convert(before, f"{tmp_path}/{hosts}/", ["*"], to="mod", to_hosts=hosts)
         path = made.path
+        assert len([*(tmp_path / str(hosts)).glob("*.data-*")]) > 1  # In pieces of 8 bytes.
         got = read(path)
         np.testing.assert_array_equal(got["words"], WORDS[IN_ORDER_OF[hosts]])
         np.testing.assert_array_equal(got["words/Adagrad"], WORDS[IN_ORDER_OF[hosts]] + 0.5)

@@ -164,10 +164,11 @@ def test_table_refuses_unknown_and_ambiguous_names(tmp_path):
     weights = normal(0, 6, 2)
     names = [WORDS, "tower/words_embedding/embedding_weights", "a/kernel_1"]
     both = dict.fromkeys(names, weights)
-    path = write(tmp_path / "a.ckpt", both)
+    no_tables = {"a/bias": weights[:, 0], "a/counts": weights.astype(np.int32)}
+    path = write(tmp_path / "a.ckpt", {**both, **no_tables})
     message = refusal(ValueError, checkpoint.table, path, "words")
     assert f"there is more than one table, {sorted(both)[1:]}, called 'words'" in message
-    for name in ("word", "embedding_weights", "", "WORDS"):
+    for name in ("word", "embedding_weights", "", "WORDS", *no_tables):
         with pytest.raises(ValueError, match=f"there is no table called '{name}' in checkpoint"):
             checkpoint.table(path, name)
     with pytest.raises(ValueError, match=r"has no slot 'Adam/m'; it has \[\]"):

@@ -19,7 +19,7 @@ from estimator_emb.cli.migration.rewrite import rewrite
 TABLE = json.loads((processes.ROOT / "tests" / "data" / "migrated.json").read_text())
 OBJECTS, SPELLINGS, PROGRAMS = TABLE["objects"], TABLE["spellings"], TABLE["programs"]
 
-# Ways to use an expression. Each module of OBJECTS has at least as many names.
+# Ways to use a name of a module. Each module of OBJECTS has at least as many names.
 PLACES = (
     "VALUE = {}",
     "def f(a={}):\n    return a\nVALUE = f()",
@@ -57,15 +57,16 @@ def left(result):
     [(module, statement) for module, all_ in SPELLINGS.items() for statement in all_],
 )
 def test_rewrites_a_module_in_any_spelling(module, statement):
-    said = SPELLINGS[module][statement]
+    spelled = SPELLINGS[module][statement]
     program = f'"""Doc."""\n{statement}\n'
     for index, (name, place) in enumerate(zip(OBJECTS[module], itertools.cycle(PLACES))):
-        program += f"{place.format(f'{said}.{name}')}\nVALUE_{index} = VALUE\n"
+        use = place.format(f"{spelled}.{name}")
+        program += f"{use}\nVALUE_{index} = VALUE\n"
     result = migrated(program)
     assert left(result) == [], result.text
     values = values_of(result.text)
-    for index, expected in enumerate(OBJECTS[module].values()):
-        assert values[f"VALUE_{index}"] is pkgutil.resolve_name(expected), result.text
+    for index, path in enumerate(OBJECTS[module].values()):
+        assert values[f"VALUE_{index}"] is pkgutil.resolve_name(path), result.text
     for gone in (r"(?<!compat)\.contrib\b", r"\bv1\.estimator", r"tensorflow\.estimator"):
         assert not re.search(gone, re.sub("#.*", "", result.text)), result.text
 

@@ -117,7 +117,7 @@ UNFIT = [
     "convert @mod @mod/model.ckpt-7 --table=words",
     "convert @mod @script/new/model.ckpt-7 --table=words",
     "convert @mod @folder/new --table=words --reverse",
-    "export @folder/no @folder/new --to=npz",
+    "export @folder/no.index @folder/new --to=npz",
     "export @mod @folder --to=npz",
     "export @mod @folder/new --to=npz --table=nothing",
     "export @mod @folder/new --to=npz --table=few --table=few",

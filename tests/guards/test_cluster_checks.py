@@ -81,13 +81,15 @@ def test_sessions_get_device_filters(job, index, filters, task, tmp_path):
     assert list(config.device_filters) == ["/job:ps"]
 
 
-def test_synchronous_training_is_refused_before_a_session(task, tmp_path, same_message):
+def test_synchronous_training_is_refused_before_a_session(
+    task, tmp_path, monkeypatch, same_message
+):
     task("chief")
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"])
         optimizer = tf.compat.v1.train.SyncReplicasOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=2
+            tf.compat.v1.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=1
         )
         train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
         hooks = [optimizer.make_session_run_hook(True)]
@@ -98,3 +100,8 @@ def test_synchronous_training_is_refused_before_a_session(task, tmp_path, same_m
     message = harness.refusal(ValueError, train, harness.input_fn_of([batch]), max_steps=1)
     assert message.startswith("SyncReplicasOptimizer makes workers take their steps together")
     same_message(message)
+    monkeypatch.delenv("TF_CONFIG")  # One process may use it.
+    ends = tf.compat.v1.train.SessionRunHook()
+    ends.begin = lambda: 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        make(tmp_path, model_fn).train(harness.input_fn_of([batch]), [ends], max_steps=1)

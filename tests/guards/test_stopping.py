@@ -118,6 +118,7 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
         estimator.train(input_fn, max_steps=2)
     assert ended.value.code == 143
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
+    assert stopping.received() == 0  # It is about a training that goes on.
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):

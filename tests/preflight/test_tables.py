@@ -49,7 +49,8 @@ def test_packed_rows_take_fewer_columns(dimension, columns):
     packed = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
     table = ee.TableConfig(1000, dimension, combiner="sum")
     found = [Table("t", table, (), optimizer=packed)]
-    assert tables.table_bytes(found, 8, "div", True) == 4 * 2 * 125 * columns
+    # A table and Adagrad's slot, in float32, with 125 rows on each of 8 cores.
+    assert tables.table_bytes(found, 8, "div", training=True) == 4 * 2 * 125 * columns
 
 
 def checked(

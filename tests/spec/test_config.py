@@ -1,4 +1,4 @@
-"""TableConfig, FeatureConfig and EmbeddingConfigSpec: fields, accepted values and errors."""
+"""Specs and configurations: fields, accepted values, settings of the environment, and errors."""
 
 import inspect
 
@@ -318,3 +318,17 @@ def test_additions_of_tpu_config_are_declared_once():
     made = ee.TPUConfig(3, tpu_generation="v4")
     assert options.additions(made) == options.additions(made._replace(num_shards=2)) == own
     assert set(options.additions(StockTPUConfig()).values()) == {None}
+
+
+def test_hosts_of_the_environment(monkeypatch):
+    assert options.asked_hosts() is None
+    given = {"HOSTS": "2", "HOST": "1", "COORDINATOR": "there:80"}
+    for name, value in given.items():
+        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
+    assert options.asked_hosts() == (2, 1, "there:80")
+    for name, wrong in (("COORDINATOR", "there"), ("HOST", "2"), ("HOSTS", "0")):
+        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", wrong)
+        message = harness.refusal(ValueError, options.asked_hosts)
+        assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
+    monkeypatch.setenv("ESTIMATOR_EMB_HOSTS", "auto")
+    assert options.asked_hosts() == (None, None, None)

@@ -10,6 +10,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from saved_values import save
 from tensorflow_estimator.python.estimator.canned.saved_model_estimator import SavedModelEstimator
 
 import estimator_emb as ee
@@ -179,6 +180,8 @@ def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
 
 def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_message):
     make("own", tmp_path).train(input_fn, max_steps=1)
+    variables = harness.saved(tmp_path, 1)
+    save(f"{tmp_path}/model.ckpt-1", {**variables, **dict.fromkeys("uv", variables["w"])})
     for call in CALLS.values():
         with pytest.raises(MissingCheckpoint) as raised:
             call(make("own", tmp_path, name="weights"), tmp_path)
