@@ -10,7 +10,6 @@ from estimator_emb.engine import structure_checks
 from estimator_emb.engine.bad_values import text
 from estimator_emb.engine.inputs import Ids, Source
 from estimator_emb.engine.structure_checks import Problem
-from estimator_emb.spec.resolved import Table
 
 
 def checked(inputs: list[Ids], batch_size: int | None = None) -> tuple[list[Ids], tf.Tensor]:
@@ -45,8 +44,9 @@ def _problems(inputs: list[Ids], batch_size: int | None) -> Iterator[Problem]:
         yield from _misplaced(ids)
         yield from _repeated(ids)
         yield from _weight_problems(ids)
-        yield from _bad_weight(ids)
     yield from _bad_ids(inputs)
+    for ids in inputs:
+        yield from _bad_weight(ids)
 
 
 def after_forms(inputs: list[Ids]) -> contextlib.AbstractContextManager:
@@ -169,14 +169,6 @@ def _weight_problems(ids: Ids) -> Iterator[Problem]:
         said = text("weights", owner=ids.owner)
         yield tf.equal(*counts), structure_checks.message(said, *counts)
         yield ids.fit.aligned, structure_checks.message(text("aligned", owner=ids.owner))
-
-
-def outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
-    """Returns bool [n]: whether each id is outside [0, vocabulary size)."""
-    size = table.config.vocabulary_size
-    if size > ids.dtype.max:
-        return ids < 0
-    return (ids < 0) | (ids >= tf.constant(size, ids.dtype))
 
 
 def _bad_ids(inputs: list[Ids]) -> Iterator[Problem]:

@@ -4,9 +4,9 @@ import dataclasses
 
 import tensorflow as tf
 
-from estimator_emb.engine.bad_input import outside
 from estimator_emb.engine.inputs import Ids
 from estimator_emb.reporting.console import logger
+from estimator_emb.spec.resolved import Table
 
 
 class DroppedIds(tf.compat.v1.train.SessionRunHook):
@@ -26,10 +26,10 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         self.of_batch: dict[str, list[tf.Tensor]] = {}
 
     def drop(self, ids: Ids) -> Ids:
-        kept = tf.where(tf.logical_not(outside(ids.table, ids.ids)))[:, 0]
+        kept = tf.where(tf.logical_not(_outside(ids.table, ids.ids)))[:, 0]
         if self._count:
             # Ids beyond the length of a sequence count too, although no lookup reads them.
-            bad = outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
+            bad = _outside(ids.table, ids.ids if ids.uncut is None else ids.uncut)
             with tf.control_dependencies([self._add(ids.table.name, bad)]):
                 kept = tf.identity(kept)
         segments = tf.range(ids.batch) if ids.segments is None else ids.segments
@@ -69,3 +69,11 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
         counts = [f"{total:,} of table {table}" for table, total in totals.items() if total]
         if counts:
             logger.warning("Ids outside their vocabulary were left out: %s.", ", ".join(counts))
+
+
+def _outside(table: Table, ids: tf.Tensor) -> tf.Tensor:
+    """Returns bool [n]: whether each id is outside [0, vocabulary size)."""
+    size = table.config.vocabulary_size
+    if size > ids.dtype.max:
+        return ids < 0
+    return (ids < 0) | (ids >= tf.constant(size, ids.dtype))
