@@ -99,6 +99,10 @@ def tensor_of(parts, which=""):
     return values
 
 
+OF_DATASETS = ("SerializeSparse", "DeserializeSparse", "RaggedTensorToVariant")
+"""Ops that pass a tensor through a dataset. Their own errors name no feature: docs/faults.md."""
+
+
 class Program:
     """A training program, built as TPUEstimator builds it but with its own session."""
 
@@ -212,7 +216,9 @@ class Program:
                 self.session.run(self.restart, feed)
                 return self.session.run([self.seen, self.step])[0]
         except tf.errors.OpError as error:
-            return f"{type(error).__name__}: {error.message}"
+            by_dataset = error.op is not None and error.op.type in OF_DATASETS
+            owner = "a dataset's " if by_dataset else ""
+            return f"{owner}{type(error).__name__}: {error.message}"
 
 
 def check(program, given, slopes):
@@ -236,6 +242,8 @@ def check(program, given, slopes):
                 return f"{name} changed, and then: {got}"
         if not bad:
             return f"an error for a good batch: {got}"
+        if got.startswith("a dataset's InvalidArgumentError"):
+            return None
         if not got.startswith("InvalidArgumentError"):
             return f"another error: {got}"
         if not any(re.search(rf"[Ff]eature {key}\b", got) for key in bad):
