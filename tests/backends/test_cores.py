@@ -198,7 +198,7 @@ def test_ref_variables_are_written_once():
         assert session.run(variable) == 10
 
 
-# One core, and the context in which it runs
+# A program with a single core
 
 
 @pytest.mark.parametrize("of_input", [True, False])

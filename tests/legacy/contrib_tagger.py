@@ -1,9 +1,9 @@
 """A tagger as of 2019: BERT's layers and optimizer, and a CRF. `learn_runner` starts it.
 
     python contrib_tagger.py FOLDER write    # in Python 3.7 with TensorFlow 1.15.5
-    python contrib_tagger.py FOLDER read     # restores the checkpoint, which `write` has written
+    python contrib_tagger.py FOLDER read     # restores the checkpoint of `write`
 
-It prints the losses of the first ten steps, and what it predicts afterwards, as JSON.
+It prints the losses of the first ten steps and its predictions afterwards, as JSON.
 """
 
 # ruff: noqa: B905, as Python 3.7 runs it

@@ -87,7 +87,7 @@ def gradient_model_fn(keys):
 
 
 def table_spec(rows, dimension, optimizer, initial=None, combiner="sum", feature=None, **fields):
-    """Returns the spec of one table, 't', which the feature 'x' looks up.
+    """Returns the spec of a table 't' for a feature 'x'.
 
     Args:
       rows: of the table.

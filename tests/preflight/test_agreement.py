@@ -70,10 +70,6 @@ def fails(*_):
     raise ZeroDivisionError("of the program")
 
 
-def scaffold_of(loss):
-    return {"scaffold_fn": lambda: loss + 1.0}
-
-
 def host_call(function, tensors=lambda loss: [loss[None]]):
     return lambda loss: {"host_call": (function, tensors(loss))}
 
