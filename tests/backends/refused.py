@@ -202,8 +202,7 @@ CASES = {
         "tf.summary in the function of host_call",
     ),
     "scaffold_fn with a tensor of the TPU": (
-        of_model(lambda loss: {"scaffold_fn": lambda: loss + 1.0}), ValueError,
-        "depends on TPU computation",
+        of_model(lambda loss: {"scaffold_fn": lambda: loss + 1.0}), ValueError, IN_LOOP,
     ),
     "Scaffold.finalize with a tensor of the TPU": (
         of_model(finalize_reads), ValueError, IN_LOOP, None,
