@@ -311,7 +311,8 @@ class DeviceTables:
         return StackIds(**whole, total=total, one_each=one_each, sorted=self._sorted(whole["rows"]))
 
     def _chunk(self, count: int) -> int:
-        return min(count, -(-int(count / self.cores * _SLACK) // 8) * 8)
+        # An id more, so that the only chunk of a single device ends with a `_NONE`.
+        return min(count + 1, -(-int(count / self.cores * _SLACK) // 8) * 8)
 
     def _sorted(self, rows: Any) -> _Sorted:
         count = rows.size

@@ -134,12 +134,7 @@ def create(
     with tf.compat.v1.variable_scope(tf.compat.v1.VariableScope(reuse=False)):
         first = -first_server % len(shards)
         in_turn = {shard.number: shard.create() for shard in [*shards[first:], *shards[:first]]}
-    created = tuple(in_turn[shard.number] for shard in shards)
-    if optimizer is not None:
-        for shard in created:
-            for variable in (shard.weights, *shard.slots):
-                _save_in_place(variable)
-    return created
+    return tuple(in_turn[shard.number] for shard in shards)
 
 
 _OF_SHAPE = (tf.keras.initializers.VarianceScaling, tf.compat.v1.orthogonal_initializer)
@@ -307,16 +302,17 @@ def _slots_of_program(
     return tuple(created[name] for name in names)
 
 
-def _save_in_place(variable: tf.Variable) -> None:
-    """Lets savers, and fetches of the variable itself, read its buffer without a copy.
+def save_in_place(variables: Iterable[tf.Variable]) -> None:
+    """Lets savers, and fetches of a variable itself, read its buffer without a copy.
 
-    The first sparse update puts a variable into a mode in which every read copies it. The op
-    created here ends that mode before such a read. The next update starts the mode again, and
-    copies the variable only if something still reads it.
+    The first sparse update puts a variable into a mode in which every read copies it. The ops
+    created here end that mode before such a read. The next update starts the mode again, and copies
+    the variable only if something still reads it.
     """
-    read = variable._graph_element.op
-    with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
-        read._add_control_inputs([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)])
+    for variable in variables:
+        read = variable._graph_element.op
+        with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
+            read._add_control_inputs([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)])
 
 
 def saved_name(variable: tf.Variable) -> str:
