@@ -36,7 +36,7 @@ from estimator_emb.compat.internals.tpu import (
     tpu_util,
     xla,
 )
-from estimator_emb.engine.ordering import structure
+from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.reporting import frames
 
 _BETWEEN_CORES = ("cross_replica_sum", "all_to_all", "collective_permute")
@@ -455,7 +455,27 @@ def _loops(op: tf.Operation) -> list[str]:
 
 
 def _draws(op: tf.Operation) -> bool:
-    return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
+    """Returns whether an op draws random numbers, or calls a function that does."""
+    if op.type not in accesses.FUNCTIONS:
+        return op.op_def.is_stateful and any(attr.name == "seed2" for attr in op.op_def.attr)
+    called = [accesses.function_of(one.name, op.graph) for one in accesses.called(op.node_def)]
+    bodies = [function.graph for function in called if hasattr(function, "graph")]
+    return any(_draws(inner) for body in bodies for inner in body.get_operations())
+
+
+def _seed(node: Any, core: int, graph: Any, library: Any) -> None:
+    """Gives a node a core's seeds, and functions of its own, which also get these seeds."""
+    if "seed2" in node.attr and (node.attr["seed"].i or node.attr["seed2"].i):
+        node.attr["seed2"].i += core
+    for called in accesses.called(node):
+        function = accesses.function_of(called.name, graph)
+        called.name += f"_core_{core}"
+        if all(one.signature.name != called.name for one in library.function):
+            copy = library.function.add()
+            copy.CopyFrom(function.definition)
+            copy.signature.name = called.name
+            for inner in copy.node_def:
+                _seed(inner, core, getattr(function, "graph", graph), library)
 
 
 def _copy(
@@ -483,8 +503,8 @@ def _copy(
         node.attr.pop("_class", None)
         if _FRAME in node.attr:
             node.attr[_FRAME].s += b"/core_%d" % core
-        if _draws(op) and (node.attr["seed"].i or node.attr["seed2"].i):
-            node.attr["seed2"].i += core
+        if _draws(op):
+            _seed(node, core, op.graph, graph_def.library)
     inside = [tensor for tensor in wanted if tensor.op.name in names and tensor.name not in sources]
     # Leaves any name scope or loop that happens to be open.
     with tf.name_scope(""), tf.control_dependencies(None):

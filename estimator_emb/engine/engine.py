@@ -284,12 +284,7 @@ class PendingLookup:
         with placement.on_cpu():
             created = creation.create(tables, step.training, place.on_tpu, place.shards, place.host)
         if not place.in_step:  # Sparse updates are elsewhere.
-            storage.save_in_place(
-                variable
-                for table in created
-                if table.optimizer is not None
-                for variable in table.all_variables
-            )
+            storage.save_in_place(table for table in created if table.optimizer is not None)
         self.live = LiveTables(self, created)
         if tables:
             self.live.look_up(used)
@@ -314,28 +309,22 @@ class LiveTables:
       tables: the tables that the model uses, with their variables.
       kernels: the kernels that look up and update the tables, if there are tables.
       activations: activations of the whole batch, by feature key.
+      stand_ins: feature key -> the stand-ins for its activation, core by core.
+      checked: a tensor that fails in a step with a bad batch, if there are tables.
       fetch: if tables are elsewhere, copies them to their variables in a given session.
     """
 
     def __init__(self, pending: PendingLookup, tables: list[storage.StoredTable]):
         self._pending = pending
+        self.stand_ins = pending.stand_ins
         self.step = pending.step
         self.tables = tables
         self.activations: dict[str, tf.Tensor] = {}
         self.kernels: Kernels | None = None
+        self.checked: tf.Tensor | None = None
         self._summaries: summaries.TableSummaries | None = None
         self._held: list[Any] = []
         self.fetch: Callable[[Any], None] | None = None
-
-    @property
-    def stand_ins(self) -> dict[str, list[tf.Tensor]]:
-        """Feature key -> the stand-ins for its activation, core by core."""
-        return self._pending.stand_ins
-
-    @property
-    def checked(self) -> tf.Tensor | None:
-        """A tensor that fails in a step with a bad batch, if there are tables."""
-        return None if self.kernels is None else self.kernels.checked
 
     def look_up(self, used: set[str]) -> None:
         step, batch = self.step, self._pending.batch
@@ -351,6 +340,7 @@ class LiveTables:
                 parts = step.slices(activation)
                 for stand_in, part in zip(self.stand_ins[key], parts, strict=True):
                     wire(stand_in, part)
+        self.checked = self.kernels.checked
         if step.summarizes:
             with placement.on_cpu():
                 self._summaries = summaries.TableSummaries(
@@ -360,8 +350,8 @@ class LiveTables:
     def hold_writes(self, *targets: Any) -> None:
         """Makes the variables that `targets` write wait until the batch has passed its checks."""
         self._held += targets
-        if self.kernels is not None:
-            after_checks.wait(targets, self.kernels.checked)
+        if self.checked is not None:
+            after_checks.wait(targets, self.checked)
 
     def update(self, spec: Any, gradients: Any) -> tf.Operation | None:
         """Returns the op that updates the tables in the step of `spec`, or None if the step does.

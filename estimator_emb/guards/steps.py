@@ -15,7 +15,7 @@ from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.engine.ordering.reads_before_writes import ReadsFirstHook
 from estimator_emb.engine.tables.helper_variable import HELPER_VARIABLE
 from estimator_emb.guards.call import Call, Runs
-from estimator_emb.guards.checks import unsummed
+from estimator_emb.guards.checks import tpu_ops
 from estimator_emb.guards.events import Event, Facts, on, with_hooks
 from estimator_emb.reporting import console, frames
 from estimator_emb.reporting.console import logger
@@ -101,7 +101,7 @@ def gradient_sums(facts: Facts, spec: Any) -> None:
             "tf.compat.v1.train, sum each gradient by tf.compat.v1.tpu.cross_replica_sum.",
             cores.count,
             some_of(names),
-            unsummed.REMEDY,
+            tpu_ops.SUMS_GRADIENTS,
         )
 
 
@@ -113,7 +113,7 @@ def _unsummed(facts: Facts, train_op: tf.Operation | tf.Tensor) -> list[str]:
     from_input: set[tf.Operation] = set()
     from_sum: set[tf.Operation] = set()
     for op in ops:
-        if op in sums or op.type in unsummed.SUMS or any(one in from_sum for one in before[op]):
+        if op in sums or op.type in tpu_ops.SUMS or any(one in from_sum for one in before[op]):
             from_sum.add(op)
         elif op in given or any(one in from_input for one in before[op]):
             from_input.add(op)

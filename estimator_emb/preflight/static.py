@@ -20,7 +20,7 @@ from estimator_emb.compat.internals.estimators import ModeKeys
 from estimator_emb.compat.internals.graphs import function_def_to_graph
 from estimator_emb.compat.internals.protos import types_pb2
 from estimator_emb.engine.ordering import accesses, structure
-from estimator_emb.guards.checks import tpu_ops, unsummed
+from estimator_emb.guards.checks import tpu_ops
 from estimator_emb.preflight import program_lines
 from estimator_emb.preflight.described_step import CLUSTER, Step
 from estimator_emb.preflight.report import Finding
@@ -237,13 +237,13 @@ def _host_findings(step: Step) -> Iterator[Finding]:
 def _unsummed(ops: list[StepOp]) -> list[Finding]:
     types = {op.type for op in ops}
     trains = any(op_type.startswith(("ResourceApply", "ResourceSparseApply")) for op_type in types)
-    if not trains or types & unsummed.SUMS:
+    if not trains or types & tpu_ops.SUMS:
         return []
     return [
         Finding(
             "the step updates variables without summing gradients over the cores (no "
             "CrossReplicaSum), so every core would train a model of its own",
-            unsummed.REMEDY,
+            tpu_ops.SUMS_GRADIENTS,
         )
     ]
 

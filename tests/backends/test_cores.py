@@ -155,12 +155,12 @@ def test_cross_replica_sum_refuses_groups_computed_at_run_time():
     )
 
 
-@pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
 def test_every_core_draws_its_own_random_numbers(control_flow):
     def build(x):
         kept = tf.nn.dropout(tf.ones([100]), rate=0.5, seed=1)
-        draw = lambda sum_: [sum_ + tf.random.uniform([], seed=1)]  # noqa: E731
-        return kept, tf.while_loop(lambda sum_: sum_ < 20, draw, [0.0])[0]
+        drawn = lambda: tf.random.uniform([], seed=1)  # noqa: E731
+        add = lambda sum_: [sum_ + tf.cond(sum_ < 99, drawn, lambda: 0.0)]  # noqa: E731
+        return kept, tf.while_loop(lambda sum_: sum_ < 20, add, [0.0])[0]
 
     kept, sums = on_cores(build)
     assert len({tuple(one) for one in kept}) == len(set(sums)) == 4

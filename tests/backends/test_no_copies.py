@@ -131,7 +131,7 @@ def test_a_checkpoint_is_written_without_a_copy_of_the_tables(tmp_path):
         table = Table("t", config, (), optimizer=parameters)
         (shard,) = storage.create(table, "t", False)
         variables = (shard.weights, *shard.slots)
-        storage.save_in_place(variables)
+        storage.save_in_place([storage.StoredTable(**vars(table), variables=(shard,))])
         update = [one.scatter_sub(tf.IndexedSlices([[1.0] * 64], [7])).op for one in variables]
         saver = tf.compat.v1.train.Saver(sharded=True)
         copy = shard.weights.read_value()

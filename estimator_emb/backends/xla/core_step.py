@@ -16,7 +16,7 @@ import tensorflow as tf
 from estimator_emb.backends.xla import lower
 from estimator_emb.compat.internals.graphs import eager_mode
 from estimator_emb.engine.cores import Collective, Cores
-from estimator_emb.engine.ordering import structure
+from estimator_emb.engine.ordering import accesses, structure
 from estimator_emb.reporting import frames
 from estimator_emb.spec.options import CannotLower
 
@@ -299,6 +299,4 @@ def add_functions(step: tf.compat.v1.GraphDef, graph: tf.Graph) -> None:
 def functions_of(node: tf.compat.v1.NodeDef) -> Iterator[str]:
     """Yields a node's type, and the function names in its attributes."""
     yield node.op
-    for value in node.attr.values():
-        functions = [value.func] if value.HasField("func") else value.list.func
-        yield from (function.name for function in functions)
+    yield from (function.name for function in accesses.called(node))

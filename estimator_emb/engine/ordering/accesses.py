@@ -30,16 +30,10 @@ _PASSING = frozenset(
 VARIABLES = frozenset(("Variable", "VariableV2", "TemporaryVariable"))
 
 FUNCTIONS = {
-    "PartitionedCall": (("f",), 0),
-    "StatefulPartitionedCall": (("f",), 0),
-    "If": (("then_branch", "else_branch"), 1),
-    "StatelessIf": (("then_branch", "else_branch"), 1),
-    "Case": (("branches",), 1),
-    "StatelessCase": (("branches",), 1),
-    "While": (("cond", "body"), 0),
-    "StatelessWhile": (("cond", "body"), 0),
+    **dict.fromkeys(("PartitionedCall", "StatefulPartitionedCall", "While", "StatelessWhile"), 0),
+    **dict.fromkeys(("If", "StatelessIf", "Case", "StatelessCase"), 1),
 }
-"""Op type -> (attributes that name the called functions, index of the first input they get)."""
+"""Type of an op that calls functions -> index of the first input that they get."""
 
 
 _NO_DIRECT_WRITES = _NEITHER | READS | _PASSING | FUNCTIONS.keys()
@@ -147,12 +141,9 @@ class _Uses:
             for output in op.outputs
             if is_reference(output) or (passing and output.dtype == tf.resource)
         ]
-        attributes, self.first = FUNCTIONS.get(op.type, ((), 0))
-        self.functions: list[str] = []
-        for attribute in attributes:
-            value = op.node_def.attr[attribute]
-            called = [value.func] if value.HasField("func") else value.list.func
-            self.functions += [function.name for function in called]
+        self.first = FUNCTIONS.get(op.type, 0)
+        calls = called(op.node_def) if op.type in FUNCTIONS else []
+        self.functions = [function.name for function in calls]
 
 
 def _accesses(
@@ -244,3 +235,9 @@ def function_of(name: str, graph: Any) -> Any:
             return graph._get_function(name)
         graph = getattr(graph, "outer_graph", None)
     return None
+
+
+def called(node: Any) -> list[Any]:
+    """Returns the parts of a NodeDef's attributes that name functions."""
+    values = node.attr.values()
+    return [one for value in values for one in (value.func, *value.list.func) if one.name]

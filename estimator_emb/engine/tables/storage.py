@@ -302,14 +302,14 @@ def _slots_of_program(
     return tuple(created[name] for name in names)
 
 
-def save_in_place(variables: Iterable[tf.Variable]) -> None:
-    """Lets savers, and fetches of a variable itself, read its buffer without a copy.
+def save_in_place(tables: Iterable[StoredTable]) -> None:
+    """Lets savers, and fetches of a variable itself, read the buffers of tables without a copy.
 
     The first sparse update puts a variable into a mode in which every read copies it. The ops
     created here end that mode before such a read. The next update starts the mode again, and copies
     the variable only if something still reads it.
     """
-    for variable in variables:
+    for variable in [variable for table in tables for variable in table.all_variables]:
         read = variable._graph_element.op
         with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
             read._add_control_inputs([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)])

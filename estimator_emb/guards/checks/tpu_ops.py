@@ -1,4 +1,4 @@
-"""Rejects the op for a core's number where there is no core, because its CPU kernel aborts."""
+"""Ops of a TPU's cores: the op for a core's number, rejected elsewhere, and sums over cores."""
 
 from collections.abc import Mapping, Sequence
 
@@ -8,6 +8,11 @@ from estimator_emb.reporting import frames
 
 NUMBER = "XlaReplicaId"
 """Type of the op that returns a core's number. Its CPU kernel aborts the process."""
+
+SUMS = frozenset(("CollectiveReduceV2", "CrossReplicaSum", "XlaAllReduce"))
+"""Types of the ops that sum over cores."""
+
+SUMS_GRADIENTS = "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)"
 
 _HAS_NONE = (
     " is xla.replica_id(), which has no number here. Only model_fn has one, on a core of a real or "
