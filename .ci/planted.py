@@ -88,9 +88,9 @@ def changed(node: ast.AST) -> ast.AST | None:
 def places(node: ast.AST, statement: ast.stmt | None = None):
     """Yields (statement, node in it) for each node that can get a fault.
 
-    Texts, annotations and decorators get none.
+    Texts, annotations, decorators and the `strict` of zip get none.
     """
-    if isinstance(node, ast.JoinedStr):
+    if isinstance(node, ast.JoinedStr) or getattr(node, "arg", None) == "strict":
         return
     if isinstance(node, ast.stmt):
         statement = node

@@ -26,6 +26,7 @@ from tpu_described import Program
 
 import estimator_emb as ee
 from estimator_emb import preflight
+from estimator_emb.catalog.limits import HOW_TO_OUTFEED
 
 v1 = tf.compat.v1
 
@@ -60,6 +61,13 @@ def test_refused_where_a_tpu_is_emulated(case, tmp_path):
         program.emulated(tmp_path).train(program.input_fn, steps=2)
     assert phrase in str(error.value)
     assert not list(tmp_path.glob("model.ckpt-[1-9]*"))
+
+
+def test_a_hook_that_fetches_from_a_tpu_is_told_what_to_do(tmp_path):
+    program = CASES["a hook that fetches a tensor of the TPU"][0]
+    with pytest.raises(ValueError, match="not fetchable") as error:
+        program.emulated(tmp_path).train(program.input_fn, steps=2)
+    assert str(error.value).count(HOW_TO_OUTFEED) == 1
 
 
 @pytest.mark.slow

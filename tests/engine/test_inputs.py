@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.engine import bad_input, inputs, lookup
+from estimator_emb.engine import bad_input, inputs, integers, lookup
 from estimator_emb.engine.bad_input import readable
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.spec import options
@@ -249,12 +249,20 @@ def test_a_dropped_id_gives_zeros(combiner, how, features, want):
     np.testing.assert_allclose(got, want)
 
 
+def test_a_column_may_lack_its_weights_until_the_batch_is_read():
+    table = Table("t", TableConfig(5, 2), (Feature("x", column_name="c", weight_key="w"),))
+    given = {"x": tf.zeros([2, 1, 3])}
+    assert {key: one.shape for key, one in integers.as_matrices([table], given).items()} == {
+        "x": [2, 3]
+    }
+
+
 def make(model_dir, bad_ids):
     table = ee.TableConfig(5, 2, harness.initializer(ROWS), "sum")
     sgd = ee.StochasticGradientDescentParameters(0.5)
     spec = harness.tables_spec(dict.fromkeys("xy", table), sgd)
     model_fn = harness.gradient_model_fn(["x", "y"])
-    run, tpu = {"save_summary_steps": 1}, {"bad_ids": bad_ids}
+    run, tpu = {"save_summary_steps": 1}, {"bad_ids": bad_ids, "table_summaries": True}
     return harness.estimator(model_fn, spec, model_dir, 2, run=run, tpu=tpu)
 
 
@@ -278,6 +286,10 @@ def test_all_calls_drop_and_count_bad_ids(tmp_path, caplog):
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
     assert counted == [[1, 0], [3, 1]]
+    figures = [
+        [of_steps[step][f"embedding/{name}/dropped_ids"] for name in "xy"] for step in (1, 2)
+    ]
+    assert figures == [[1, 0], [2, 1]]
     message = "Ids outside their vocabulary were left out: 3 of table x, 1 of table y."
     assert [line for line in harness.said(caplog) if "left out" in line] == [message]
 
