@@ -243,44 +243,62 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
 # Rows of hosts.
 
 
-@pytest.mark.parametrize("rows, hosts", [(7, 1), (8, 2), (13, 5), (3, 5)])
-@pytest.mark.parametrize("strategy", ["div", "mod"])
-def test_load_and_retrieve_ops_keep_the_rows_of_each_host(rows, hosts, strategy):
-    """The load op of host i holds the ids that the strategy assigns to it."""
-    table = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
-    padding = max(0, hosts - rows)
+with_rows = pytest.mark.parametrize("rows, hosts", [(7, 1), (8, 2), (13, 5), (3, 5)])
+with_strategy = pytest.mark.parametrize("strategy", ["div", "mod"])
+
+
+def table_with_adam(rows, hosts, strategy):
+    """Returns a table's initial weights, its graph, and its variables and ops."""
+    weights = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
     engine = one_table(
-        ee.TableConfig(rows, 2, initializer=harness.initializer(table)),
+        ee.TableConfig(rows, 2, initializer=harness.initializer(weights)),
         hosts,
         partition_strategy=strategy,
         optimization_parameters=ee.AdamParameters(0.1),
     )
     with tf.Graph().as_default() as graph:
-        made = engine.create_variables_and_ops()
-        loaded = [list(op.inputs) for op in made.load_ops()]
-        groups = made.retrieve_ops()[: hosts - padding]
-        created = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
-    in_hardware = run_without_hardware(graph, loaded, [one.initializer for one in created])
-    retrieves = [op for op in graph.get_operations() if op.type.startswith("Retrieve")]
-    changed = {
-        one.name: value + 100 * number
-        for op, of_host in zip(retrieves, in_hardware[: hosts - padding], strict=False)
-        for number, (one, value) in enumerate(zip(op.outputs, of_host, strict=True), start=1)
-    }
-    assigned = {one.inputs[0].op.name: one.inputs[1] for op in groups for one in op.control_inputs}
-    retrieved = [
-        [assigned[f"{name}/part_{host}"] for host in range(hosts - padding)]
-        for name in ("t", "t/Adam/v")
-    ]
-    weights, v = run_without_hardware(graph, retrieved, of_hardware=changed)
-    ids = np.array_split(np.arange(rows), hosts)[: hosts - padding]
+        return weights, graph, engine.create_variables_and_ops()
+
+
+def ids_of_hosts(rows, hosts, strategy):
+    """Returns the ids of each host that has any."""
     if strategy == "mod":
-        ids = [np.arange(host, rows, hosts) for host in range(hosts - padding)]
-    assert [len(one[0]) for one in in_hardware] == [len(one) for one in ids] + [1] * padding
-    for host, of_host in enumerate(ids):
-        np.testing.assert_array_equal(in_hardware[host][0], table[of_host])
-    np.testing.assert_array_equal(np.concatenate(weights), table + 100)
-    np.testing.assert_array_equal(np.concatenate(v), np.full([rows, 2], 300.0))
+        return [np.arange(host, rows, hosts) for host in range(min(hosts, rows))]
+    return [ids for ids in np.array_split(np.arange(rows), hosts) if ids.size]
+
+
+@with_rows
+@with_strategy
+def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
+    weights, graph, made = table_with_adam(rows, hosts, strategy)
+    with graph.as_default():
+        given = [op.inputs[0] for op in made.load_ops()]
+        variables = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
+    loaded = run_without_hardware(graph, given, [one.initializer for one in variables])
+    with_ids = ids_of_hosts(rows, hosts, strategy)
+    for of_host, ids in zip(loaded, with_ids, strict=False):
+        np.testing.assert_array_equal(of_host, weights[ids])
+    assert [len(padding) for padding in loaded[len(with_ids) :]] == [1] * (hosts - len(with_ids))
+
+
+@with_rows
+@with_strategy
+def test_a_retrieve_op_gives_the_rows_of_its_host(rows, hosts, strategy):
+    """The ops assign them to the variables, each of which has consecutive ids."""
+    weights, graph, made = table_with_adam(rows, hosts, strategy)
+    with graph.as_default():
+        assigns = [assign for op in made.retrieve_ops() for assign in op.control_inputs]
+    of_hardware = {}
+    retrieves = [op for op in graph.get_operations() if op.type.startswith("Retrieve")]
+    for op, ids in zip(retrieves, ids_of_hosts(rows, hosts, strategy), strict=False):
+        for number, output in enumerate(op.outputs, start=1):
+            of_hardware[output.name] = weights[ids] + 100 * number
+    values = {one.inputs[0].op.name: one.inputs[1] for one in assigns}
+    parts = range(min(hosts, rows))
+    for name, number in {"t": 1, "t/Adam/m": 2, "t/Adam/v": 3}.items():
+        assigned = [values[f"{name}/part_{part}"] for part in parts]
+        got = np.concatenate(run_without_hardware(graph, assigned, of_hardware=of_hardware))
+        np.testing.assert_array_equal(got, weights + 100 * number)
 
 
 def run_without_hardware(graph, tensors, before=(), of_hardware=None):
