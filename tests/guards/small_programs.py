@@ -48,6 +48,16 @@ def make(kind, model_dir, build, **kwargs):
     return harness.of_kind(kind, model, model_dir, **{"run": {}, **kwargs})
 
 
+def without_tables(model_dir, run=harness.SILENT):
+    """Returns a TPUEstimator for the input of id_program, for what does not depend on tables."""
+
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", [])
+        return harness.minimized(mode, weight * tf.reduce_sum(tf.cast(features["id"], tf.float32)))
+
+    return harness.estimator(model_fn, None, model_dir, run=run)
+
+
 class _Built(Exception):
     pass
 

@@ -6,6 +6,7 @@ import harness
 import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
+from small_programs import without_tables
 
 import estimator_emb as ee
 from estimator_emb.guards import input_fn as guarded_input
@@ -75,7 +76,7 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
 
 
 def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
-    estimator = make(tmp_path, use_tpu=False)
+    estimator = without_tables(tmp_path)
     hooks = [CheckpointInputPipelineHook(estimator)]
     estimator.train(input_of(8), hooks=hooks)
     log()

@@ -14,6 +14,7 @@ import processes
 import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
+from small_programs import without_tables
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import checkpoint_files
@@ -57,16 +58,6 @@ def input_that_sends(number, batch, repeat=1):
         return input_of(400)(params).map(read_one).with_options(options)
 
     return input_fn
-
-
-def make_small(model_dir, run=harness.SILENT):
-    """Returns an estimator without tables, for what does not depend on the way to run."""
-
-    def model_fn(features, labels, mode, params):
-        weight = tf1.get_variable("weight", [])
-        return harness.minimized(mode, weight * tf.reduce_sum(tf.cast(features["id"], tf.float32)))
-
-    return harness.estimator(model_fn, None, model_dir, run=run)
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +122,7 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
     saves_nothing = {"save_checkpoints_steps": None, "save_checkpoints_secs": None}
     with pytest.raises(SystemExit):
-        make_small(tmp_path, saves_nothing).train(input_that_sends(signal.SIGTERM, 2))
+        without_tables(tmp_path, saves_nothing).train(input_that_sends(signal.SIGTERM, 2))
     assert "It saves no checkpoints, so that its steps are lost." in harness.said(caplog)[1]
 
 
@@ -144,8 +135,9 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
     # Hooks end in the order of their list, and the estimator's own saver comes after a program's.
     saver = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=100)
+    train = without_tables(tmp_path).train
     with pytest.raises(SystemExit) as ended:
-        make_small(tmp_path).train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
+        train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
     assert ended.value.code == 143
     state = tmp_path / "checkpoint"
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
@@ -178,7 +170,7 @@ def test_an_error_after_a_signal_is_raised(tmp_path):
         raise ValueError("of the program")
 
     with pytest.raises(ValueError, match="of the program"):
-        make_small(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
+        without_tables(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
 
 
 def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
@@ -188,7 +180,7 @@ def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
         seen.append([signal.getsignal(number) for number in EXCEPTIONS])
 
     arguments = {"hooks": [harness.AfterStep(look)], "max_steps": 1}
-    train = make_small(tmp_path).train
+    train = without_tables(tmp_path).train
     thread = threading.Thread(target=train, args=[input_of(16)], kwargs=arguments)
     thread.start()
     thread.join()
@@ -201,7 +193,7 @@ def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
     signal.set_wakeup_fd(writing)
     try:
         with pytest.raises(SystemExit):
-            make_small(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+            without_tables(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
     finally:
         assert signal.set_wakeup_fd(-1) == writing
     os.close(reading)
@@ -218,7 +210,7 @@ def test_a_forked_process_has_default_handlers(tmp_path):
             os._exit(0)
         status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
-    make_small(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fork)], max_steps=2)
+    without_tables(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fork)], max_steps=2)
     assert status == [-signal.SIGTERM] * 2
     assert harness.last_step(tmp_path) == 2
 
