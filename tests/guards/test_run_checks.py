@@ -87,7 +87,7 @@ def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
 
 @pytest.mark.parametrize(
     "use_tpu, samples",
-    [*(pytest.param(one, 0, marks=pytest.mark.slow) for one in (False, True)), (True, 4)],
+    [(True, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(False, 0), (True, 4)])],
 )
 def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path):
     raises(
