@@ -218,7 +218,8 @@ def test_a_forked_process_has_default_handlers(tmp_path):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, caplog):
-    estimator = make(tmp_path, use_tpu=use_tpu)
+    run = {**harness.SILENT, "save_checkpoints_steps": 2}
+    estimator = make(tmp_path) if use_tpu else without_tables(tmp_path, run)
     train = ee.TrainSpec(input_of(400), max_steps=8)
     sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
     with pytest.raises(SystemExit) as ended:

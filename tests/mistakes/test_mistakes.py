@@ -168,7 +168,7 @@ def outcome(model_dir, entry, caplog):
 of_checks = pytest.mark.parametrize("entry", CHECKED, ids=[entry["check"] for entry in CHECKED])
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @of_checks
 def test_a_check_finds_its_mistake(entry, tmp_path, caplog):
     said = outcome(tmp_path, entry, caplog)
