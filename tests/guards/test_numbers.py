@@ -379,6 +379,5 @@ def test_an_integer_loss_trains(tmp_path):
         spec = minimized(mode, tf.reduce_sum(features["x"]) * v1.get_variable("w", []))
         return spec._replace(loss=tf.cast(spec.loss, tf.int32))
 
-    spec, batch = table_spec(4, 2, ee.AdagradParameters(0.1, 0.1)), ({"x": np.arange(4)}, X)
-    harness.estimator(model_fn, spec, tmp_path).train(lambda params: dataset([batch]))
+    harness.estimator(model_fn, None, tmp_path).train(input_of(X))
     assert harness.last_step(tmp_path) == 1
