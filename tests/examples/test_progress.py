@@ -94,6 +94,7 @@ def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
     assert "no tensor 'no_such_loss:0'" in caplog.text
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("device, tag", [(None, "loss"), ("host", "loss_1")])
 def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, capsys):
     """model_fn may have its own op named 'loss'."""

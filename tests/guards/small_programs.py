@@ -1,9 +1,12 @@
 """Small models of a batch of four samples, for tests of what a training says about its model."""
 
+from unittest import mock
+
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.python.training import evaluation, training
 
 import estimator_emb as ee
 
@@ -43,3 +46,32 @@ def make(kind, model_dir, build, **kwargs):
         return spec(mode, loss=loss, train_op=train_op)
 
     return harness.of_kind(kind, model, model_dir, **{"run": {}, **kwargs})
+
+
+def without_tables(model_dir, run=harness.SILENT):
+    """Returns a TPUEstimator for the input of id_program, for what does not depend on tables."""
+
+    def model_fn(features, labels, mode, params):
+        weight = v1.get_variable("weight", [])
+        return harness.minimized(mode, weight * tf.reduce_sum(tf.cast(features["id"], tf.float32)))
+
+    return harness.estimator(model_fn, None, model_dir, run=run)
+
+
+class _Built(Exception):
+    pass
+
+
+def build_graph(call, estimator, input_fn=input_fn, **kwargs):
+    """Trains or evaluates until the session would open: after the checks of the graph."""
+    with (
+        mock.patch.object(training, "MonitoredTrainingSession", side_effect=_Built),
+        mock.patch.object(evaluation, "_evaluate_once", side_effect=_Built),
+        pytest.raises(_Built),
+    ):
+        harness.run(call, estimator, input_fn, **kwargs)
+
+
+def told(caplog):
+    """Returns our log lines, except the one that such an evaluation is of untrained weights."""
+    return [one for one in harness.said(caplog) if "Could not find trained model" not in one]

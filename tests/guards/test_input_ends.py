@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
+from small_programs import without_tables
 
+import estimator_emb as ee
 from estimator_emb.guards import input_fn as guarded_input
 from estimator_emb.guards.call import Call, Runs
 
@@ -25,9 +27,11 @@ def ended(caplog):
     return [line for line in harness.said(caplog) if "input ended" in line]
 
 
-@pytest.mark.parametrize("way", ["host", pytest.param("host, pipelined", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "way", ["no tables", *(pytest.param(way, marks=pytest.mark.slow) for way in list(WAYS)[:2])]
+)
 def test_an_input_that_ends_early_is_logged(way, tmp_path, log):
-    estimator = make(tmp_path, **WAYS[way])
+    estimator = make(tmp_path, **WAYS[way]) if way in WAYS else without_tables(tmp_path)
     estimator.train(input_of(12), max_steps=7)
     estimator.train(input_of(12), steps=5)
     assert estimator.get_variable_value("global_step") == 6
@@ -65,7 +69,7 @@ OF_PROGRAM = tf.errors.OutOfRangeError(None, None, "of the program")
 )
 def test_an_intended_end_is_not_logged(error, tmp_path, log):
     """A hook ends the training, it has no number of steps, or the input has exactly enough."""
-    estimator = make(tmp_path, use_tpu=False)
+    estimator = without_tables(tmp_path)
     estimator.train(input_of(12), hooks=[ending(error)], max_steps=7)
     assert estimator.get_variable_value("global_step") == 2
     estimator.train(input_of(12))
@@ -77,19 +81,20 @@ def features(ids):
     return {"id": ids}
 
 
-@pytest.mark.parametrize("way", ["host", "plain"])
-def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path, request):
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("way", ["table", "plain"])
+def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
     """A service's generator may yield the current question each time it is asked."""
 
-    def echo(features, labels, mode):
-        return tf.estimator.EstimatorSpec(mode, predictions={"id": tf.identity(features["id"])})
+    def echo(features, labels, mode, spec):
+        return spec(mode, predictions={"id": tf.identity(features["id"])})
 
     if way == "plain":
-        request.getfixturevalue("installed")
-        estimator = tf.estimator.Estimator(echo, str(tmp_path))
+        estimator = harness.of_kind(way, echo, tmp_path)
     else:
-        estimator = make(tmp_path, **WAYS[way])
-        estimator.train(input_of(8), steps=1)  # This changes row 0 of the table.
+        table = ee.TableConfig(3, 2, harness.initializer(np.arange(6.0).reshape(3, 2)))
+        spec = harness.tables_spec({"id": table}, ee.AdagradParameters(0.1))
+        estimator = harness.estimator(harness.gradient_model_fn(["id"]), spec, tmp_path)
     question = [0]
 
     def ask():
@@ -124,7 +129,7 @@ def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkey
     monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)
 
     def batch(number):
-        ends = tf.debugging.assert_less(number, np.int64(100), "ends this test")
+        ends = tf.debugging.assert_less(number, np.int64(5), "ends this test")
         with tf.control_dependencies([ends]):
             return {"x": tf.ones([4, 1])}, tf.ones([4, 1])
 

@@ -7,7 +7,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import SLOW, X, input_fn, linear, make
+from small_programs import SLOW, X, build_graph, input_fn, linear, make
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
@@ -148,7 +148,7 @@ def test_string_labels_name_label_vocabulary(classes, tmp_path):
         classifier(tmp_path, n_classes=classes).train(labelled(TEXTS))
     vocabulary = ["a", "b", "c"][:classes]
     given = classifier(tmp_path / "given", n_classes=classes, label_vocabulary=vocabulary)
-    given.train(labelled(TEXTS))
+    build_graph("train", given, labelled(TEXTS))
 
 
 @pytest.mark.fast(1)
@@ -192,7 +192,7 @@ def test_decode_csv_says_that_it_counts_within_a_line(tmp_path):
         return parsed.map(lambda x: ({"x": x}, tf.zeros([1]))).batch(2)
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="in record 0\n.*Records are counted"):
-        classifier(tmp_path).train(short_line)
+        make("plain", tmp_path, linear).train(short_line)
 
 
 def test_an_array_over_2_gb_says_how_to_read_it(tmp_path):

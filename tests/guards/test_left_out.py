@@ -10,7 +10,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import input_fn, linear, make, of_each_kind, squared
+from small_programs import build_graph, input_fn, linear, make, of_each_kind, squared, told
 
 import estimator_emb as ee
 
@@ -129,11 +129,10 @@ LEFT_OUT = {
 def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog, same_message):
     if kind == "emulated" and build is by_python:
         pytest.skip("A TPU runs no Python.")
-    estimator = make(kind, tmp_path, build)
-    for last in (1, 2):
-        estimator.train(input_fn, max_steps=last)
-    estimator.evaluate(input_fn, steps=1)
-    (line,) = harness.said(caplog)
+    estimator, run = make(kind, tmp_path, build), build_graph if kind == "plain" else harness.run
+    for call in ("train", "train", "evaluate"):
+        run(call, estimator, input_fn, steps=1)
+    (line,) = told(caplog)
     assert line.startswith(LEFT_OUT[build])
     assert re.search(rf"made by .*test_left_out.py, line \d+, in {build.__name__}: ", line)
     if kind == "plain":
@@ -150,7 +149,7 @@ def test_an_update_behind_a_table_that_no_step_runs_is_named(cores, tmp_path, ca
     spec = harness.table_spec(4, 2, ee.StochasticGradientDescentParameters(0.5))
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     batch = ({"x": np.arange(4)}, np.ones([4, 1], np.float32))
-    estimator.train(harness.input_fn_of([batch]), steps=1)
+    build_graph("train", estimator, harness.input_fn_of([batch]), steps=1)
     (line,) = harness.said(caplog)
     assert line.startswith(LEFT_OUT[without_updates])
 

@@ -5,7 +5,7 @@ import shutil
 import harness
 import pytest
 import tensorflow as tf
-from small_programs import input_fn, linear, make, off_a_tpu
+from small_programs import build_graph, input_fn, linear, make, off_a_tpu
 
 pytestmark = pytest.mark.usefixtures("installed")
 
@@ -30,15 +30,15 @@ def test_a_removed_folder_gets_event_files_again(kind, tmp_path):
 def test_a_warm_start_that_is_not_used_is_said_once(kind, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     old = str(tmp_path / "old")
-    make(kind, old, linear).train(input_fn, max_steps=1)
+    harness.run("train", make(kind, old, linear), input_fn, max_steps=1)
 
-    def said(folder):
+    def said(folder, *calls):
         caplog.clear()
         estimator = make(kind, folder, linear, warm_start_from=old)
-        for last in (2, 3):
-            estimator.train(input_fn, max_steps=last)
+        for call in calls:
+            call("train", estimator, input_fn, steps=1)
         return [line for line in harness.said(caplog) if "warm_start_from" in line]
 
-    assert said(tmp_path / "new") == []
-    (line,) = said(old)
+    assert said(tmp_path / "new", harness.run, build_graph) == []
+    (line,) = said(old, build_graph, build_graph)
     assert line.endswith("For a warm start, give another model_dir.")

@@ -6,6 +6,7 @@ import harness
 import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
+from small_programs import without_tables
 
 import estimator_emb as ee
 from estimator_emb.guards import input_fn as guarded_input
@@ -37,29 +38,32 @@ def raises(begin, call, *args, **kwargs):
     return error.value.message
 
 
+def reads_input(call, estimator, **kwargs):
+    """Asserts that a call reads its input, and ends it there."""
+    if call != "predict":
+        kwargs["steps"] = 1
+    with pytest.raises(ZeroDivisionError):
+        harness.run(call, estimator, lambda params: 1 / 0, **kwargs)
+
+
 @pytest.mark.parametrize(
     "way",
     [pytest.param(way, marks=[pytest.mark.slow] * (way != "host, pipelined")) for way in WAYS],
 )
 def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     estimator = make(tmp_path, **WAYS[way])
-    message = raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(3), steps=2)
-    if way == "host, pipelined":
-        same_message(message)
     raises_error = way.startswith("emulated") or "pipelined" in way  # The first lookup fails.
 
-    def train_nothing(samples, max_steps):
-        if raises_error:
-            raises(NOTHING_TO_TRAIN, estimator.train, input_of(samples), max_steps=max_steps)
-        else:
-            log()
-            estimator.train(input_of(samples), max_steps=max_steps)
-            assert NOTHING_TO_TRAIN in "".join(log())
-
-    train_nothing(0, 2)
     estimator.train(input_of(16), max_steps=2)
-    train_nothing(3, 4)
-    raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
+    if raises_error:
+        raises(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
+    else:
+        log()
+        estimator.train(input_of(3), max_steps=4)
+        assert NOTHING_TO_TRAIN in "".join(log())
+    message = raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
+    if way == "host, pipelined":
+        same_message(message)
     assert not (tmp_path / "eval").exists() or not list((tmp_path / "eval").glob("events*"))
     assert estimator.get_variable_value("global_step") == 2
     # A TPU requires both of two requested batches. Elsewhere a single batch is an evaluation.
@@ -72,7 +76,7 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
 
 
 def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
-    estimator = make(tmp_path, use_tpu=False)
+    estimator = without_tables(tmp_path)
     hooks = [CheckpointInputPipelineHook(estimator)]
     estimator.train(input_of(8), hooks=hooks)
     log()
@@ -81,26 +85,25 @@ def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
     same_message(line)
 
 
-@pytest.mark.fast(1)
-@pytest.mark.parametrize("use_tpu", [False, True])
-def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, tmp_path):
-    estimator = make(tmp_path, use_tpu=use_tpu)
-    for samples in [0, 4] if use_tpu else [0]:
-        raises(
-            "The input ended after 1 steps." if samples else NOTHING_TO_EVALUATE,
-            ee.train_and_evaluate,
-            estimator,
-            ee.TrainSpec(input_of(64), max_steps=4),
-            ee.EvalSpec(input_of(samples), steps=3, throttle_secs=0, start_delay_secs=0),
-        )
+@pytest.mark.parametrize(
+    "use_tpu, samples",
+    [(True, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(False, 0), (True, 4)])],
+)
+def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path):
+    raises(
+        "The input ended after 1 steps." if samples else NOTHING_TO_EVALUATE,
+        ee.train_and_evaluate,
+        make(tmp_path, use_tpu=use_tpu),
+        ee.TrainSpec(input_of(64), max_steps=4),
+        ee.EvalSpec(input_of(samples), steps=3, throttle_secs=0, start_delay_secs=0),
+    )
 
 
 @pytest.mark.parametrize("way", ["host", pytest.param("emulated, 2 cores", marks=pytest.mark.slow)])
 def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
     untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
     for call in ("evaluate", "predict"):
-        estimator = make(untrained, **WAYS[way])
-        list(getattr(estimator, call)(input_of(16), **{"steps": 2} if call == "evaluate" else {}))
+        reads_input(call, make(untrained, **WAYS[way]))
         (line,) = log()
         assert line.startswith(f"{call}: Could not find trained model in model_dir: {untrained}.")
         same_message(line)
@@ -108,7 +111,7 @@ def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
     estimator.train(input_of(16), max_steps=1)
     result = estimator.evaluate(input_of(16), steps=2)
     path = estimator.latest_checkpoint()
-    make(untrained, **WAYS[way]).evaluate(input_of(16), steps=2, checkpoint_path=path)
+    reads_input("evaluate", make(untrained, **WAYS[way]), checkpoint_path=path)
     assert log() == []
     estimator = make(warm, **WAYS[way], warm_start_from=str(trained))
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
@@ -127,8 +130,8 @@ def test_a_reached_max_steps_is_logged(way, tmp_path, log, same_message):
         (line,) = log()
         assert f"is at step 2, so max_steps={max_steps} is reached: nothing was trained" in line
         same_message(line)
-    estimator.train(input_of(16), steps=1)
-    assert log() == [] and estimator.get_variable_value("global_step") == 3
+    reads_input("train", estimator)
+    assert log() == []
 
 
 @pytest.mark.parametrize(

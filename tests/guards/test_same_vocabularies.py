@@ -102,12 +102,11 @@ def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
     before = harness.saved(folder, 1)
     for words in (["fig", "apple", "pear"], ["kiwi", *WORDS[1:]]):
         estimator = KINDS[kind](column(module, words, tmp_path), folder)
-        for call in CALLS.values() if kind == "tables" else [train]:
+        for call in CALLS.values() if kind == "tables" and "kiwi" in words else [train]:
             assert f"'{folder}/model.ckpt-1': it had 3 words, and now" in refused(call, estimator)
     assert harness.last_step(folder) == 1
     assert all(np.array_equal(before[name], now) for name, now in harness.saved(folder, 1).items())
-    for call in CALLS.values():
-        call(KINDS[kind](column(module, WORDS, tmp_path), folder))
+    train(KINDS[kind](column(module, WORDS, tmp_path), folder))
 
 
 @pytest.mark.slow
@@ -140,12 +139,19 @@ def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
     assert os.listdir(tmp_path) == [RECORD]  # No temporary file is left.
 
 
-def test_a_grown_vocabulary_is_refused(tmp_path, same_message):
+def test_a_grown_vocabulary_is_refused_unless_the_record_is_unreadable(
+    tmp_path, caplog, same_message
+):
     train(listed(WORDS, tmp_path))
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):
         train(listed([*WORDS, "kiwi"], tmp_path))
     # The same shape, but with four words instead of three and a row for unknown words.
-    same_message(refused(train, listed([*WORDS[:2], "kiwi", "fig"], tmp_path, oov=0)))
+    grown = listed([*WORDS[:2], "kiwi", "fig"], tmp_path, oov=0)
+    same_message(refused(train, grown))
+    (tmp_path / RECORD).write_text("[")
+    CALLS["evaluate"](grown)
+    file = tmp_path / RECORD
+    assert f"{file} cannot be read: vocabularies are not compared with it." in harness.said(caplog)
 
 
 @pytest.mark.slow
@@ -157,14 +163,6 @@ def test_a_folder_without_a_record_is_accepted(tmp_path):
     train(listed(WORDS[::-1], tmp_path))
     message = refused(train, listed(WORDS, tmp_path))
     assert f"'{tmp_path}/model.ckpt-2'" in message
-
-
-def test_an_unreadable_record_is_ignored_with_a_warning(tmp_path, caplog):
-    train(listed(WORDS, tmp_path))
-    (tmp_path / RECORD).write_text("[")
-    CALLS["evaluate"](listed(WORDS[::-1], tmp_path))
-    file = tmp_path / RECORD
-    assert f"{file} cannot be read: vocabularies are not compared with it." in harness.said(caplog)
 
 
 @pytest.mark.slow

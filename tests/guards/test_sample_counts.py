@@ -6,6 +6,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from small_programs import build_graph
 
 import estimator_emb as ee
 
@@ -21,11 +22,11 @@ def model_fn(features, labels, mode, params):
     return harness.minimized(mode, loss, 0.1)
 
 
-def train(tmp_path, cores, dense, labels, model_fn=model_fn):
+def build(tmp_path, cores, dense, labels, model_fn=model_fn):
     estimator = harness.estimator(model_fn, SPEC, tmp_path, num_shards=cores)
     features = {"x": np.array([0, 1, 2, 3]), "d": np.ones([dense, 1], np.float32)}
     batches = [(features, {"y": np.ones([labels, 1], np.float32)})]
-    estimator.train(harness.input_fn_of(batches), steps=1)
+    build_graph("train", estimator, harness.input_fn_of(batches), steps=1)
 
 
 def raises(features, labels, mode, params):
@@ -59,7 +60,7 @@ def test_only_shape_errors_name_wrong_numbers_of_samples(
     cores, dense, labels, model, named, tmp_path, same_message
 ):
     with pytest.raises(ValueError) as error:
-        train(tmp_path, cores, dense, labels, model)
+        build(tmp_path, cores, dense, labels, model)
     _, *said = str(error.value).splitlines()  # The first line is TensorFlow's.
     lines = [line for line in said if " expected." in line]
     assert [line.partition("expected.")[0] + "expected." for line in lines] == named
@@ -77,7 +78,7 @@ ONE_LABEL = "labels['y'] has 1 sample, 4 expected: a loss may spread it over all
     [(None, 1, True), (1, 1, True), (None, 4, False), (1, 4, False), (2, 4, False)],
 )
 def test_labels_of_one_sample_train_with_a_warning(cores, labels, warns, tmp_path, caplog):
-    train(tmp_path, cores, 4, labels)
+    build(tmp_path, cores, 4, labels)
     said = [line for line in harness.said(caplog) if "expected" in line]
     assert [line.startswith(ONE_LABEL) for line in said] == [True] * warns
 
@@ -157,7 +158,7 @@ MEANT = {
 
 
 def told_of(losses, directory, cores, static, caplog):
-    """Trains on the sum of the losses, and returns the warnings."""
+    """Builds a training on the sum of the losses, and returns the warnings."""
 
     def model_fn(features, labels, mode, params):
         logits = tf.compat.v1.layers.dense(features["x"], 1)
@@ -169,7 +170,8 @@ def told_of(losses, directory, cores, static, caplog):
         data = tf.data.Dataset.from_tensor_slices(values)
         return data.batch(params["batch_size"], drop_remainder=static)
 
-    harness.estimator(model_fn, None, directory, num_shards=cores).train(input_fn, max_steps=2)
+    estimator = harness.estimator(model_fn, None, directory, num_shards=cores)
+    build_graph("train", estimator, input_fn, max_steps=2)
     return [one for one in harness.said(caplog) if "pairs" in one]
 
 

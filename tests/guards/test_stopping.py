@@ -14,6 +14,7 @@ import processes
 import pytest
 import tensorflow as tf
 from id_program import WAYS, input_of, make
+from small_programs import without_tables
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import checkpoint_files
@@ -102,9 +103,6 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     begins, ends = harness.said(caplog)
     assert begins.startswith(f"{number.name}: training ends with this step.")
     assert ends == f"{number.name} ended the training at step {step}. {SAVED.format(saved)}"
-    # The next training resumes there, and ends by itself.
-    estimator.train(input_that_sends(number, 0), hooks=hooks, max_steps=step + 2)
-    assert estimator.get_variable_value("global_step") == step + 2
 
 
 def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
@@ -122,17 +120,13 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
-    estimator = make(tmp_path, use_tpu=False)
-    estimator._config = estimator._config.replace(
-        save_checkpoints_steps=None, save_checkpoints_secs=None
-    )
+    saves_nothing = {"save_checkpoints_steps": None, "save_checkpoints_secs": None}
     with pytest.raises(SystemExit):
-        estimator.train(input_that_sends(signal.SIGTERM, 2))
+        without_tables(tmp_path, saves_nothing).train(input_that_sends(signal.SIGTERM, 2))
     assert "It saves no checkpoints, so that its steps are lost." in harness.said(caplog)[1]
 
 
 def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, monkeypatch):
-    estimator = make(tmp_path, use_tpu=False)
     monkeypatch.setattr(checkpoint_files, "PAUSE", 0)
 
     class Empties(tf1.train.SessionRunHook):
@@ -141,8 +135,9 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
     # Hooks end in the order of their list, and the estimator's own saver comes after a program's.
     saver = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=100)
+    train = without_tables(tmp_path).train
     with pytest.raises(SystemExit) as ended:
-        estimator.train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
+        train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
     assert ended.value.code == 143
     state = tmp_path / "checkpoint"
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
@@ -151,16 +146,21 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 @pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_programs_own_handler_is_kept(ignored, tmp_path):
     """The handler may also ignore the signal, as a shell sets it for a background job."""
-    received = []
+    received, steps = [], []
     own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
     signal.signal(signal.SIGTERM, own)
-    estimator = make(tmp_path)
-    estimator.train(input_that_sends(signal.SIGTERM, 2), max_steps=4)
-    assert received == ([] if ignored else [signal.SIGTERM])
-    assert estimator.get_variable_value("global_step") == 4
-    # The other signal still has our handler.
+
+    def interrupt():
+        steps.append(1)
+        if len(steps) == 4:  # This signal still has our handler.
+            os.kill(os.getpid(), signal.SIGINT)
+
     with pytest.raises(KeyboardInterrupt):
-        estimator.train(input_that_sends(signal.SIGINT, 2), max_steps=40)
+        make(tmp_path).train(
+            input_that_sends(signal.SIGTERM, 2), hooks=[harness.AfterStep(interrupt)], max_steps=40
+        )
+    assert received == ([] if ignored else [signal.SIGTERM])
+    assert harness.last_step(tmp_path) in (4, 5)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -170,7 +170,7 @@ def test_an_error_after_a_signal_is_raised(tmp_path):
         raise ValueError("of the program")
 
     with pytest.raises(ValueError, match="of the program"):
-        make(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
+        without_tables(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
 
 
 def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
@@ -180,7 +180,8 @@ def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
         seen.append([signal.getsignal(number) for number in EXCEPTIONS])
 
     arguments = {"hooks": [harness.AfterStep(look)], "max_steps": 1}
-    thread = threading.Thread(target=make(tmp_path).train, args=[input_of(16)], kwargs=arguments)
+    train = without_tables(tmp_path).train
+    thread = threading.Thread(target=train, args=[input_of(16)], kwargs=arguments)
     thread.start()
     thread.join()
     assert seen == [list(DEFAULTS.values())]
@@ -192,7 +193,7 @@ def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
     signal.set_wakeup_fd(writing)
     try:
         with pytest.raises(SystemExit):
-            make(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
+            without_tables(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
     finally:
         assert signal.set_wakeup_fd(-1) == writing
     os.close(reading)
@@ -209,16 +210,16 @@ def test_a_forked_process_has_default_handlers(tmp_path):
             os._exit(0)
         status.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 
-    estimator = make(tmp_path)
-    estimator.train(input_of(16), hooks=[harness.AfterStep(fork)], max_steps=2)
+    without_tables(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fork)], max_steps=2)
     assert status == [-signal.SIGTERM] * 2
-    assert estimator.get_variable_value("global_step") == 2
+    assert harness.last_step(tmp_path) == 2
 
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, caplog):
-    estimator = make(tmp_path, use_tpu=use_tpu)
+    run = {**harness.SILENT, "save_checkpoints_steps": 2}
+    estimator = make(tmp_path) if use_tpu else without_tables(tmp_path, run)
     train = ee.TrainSpec(input_of(400), max_steps=8)
     sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
     with pytest.raises(SystemExit) as ended:
@@ -236,7 +237,6 @@ def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, ca
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_ctrl_c_in_an_evaluation_hides_tensorflows_frames(use_tpu, tmp_path):
     estimator = make(tmp_path, use_tpu=use_tpu)
-    estimator.train(input_of(16), max_steps=1)
     for call, steps in {"evaluate": {"steps": 90}, "predict": {}}.items():
         with pytest.raises(KeyboardInterrupt) as ended:
             harness.run(call, estimator, input_that_sends(signal.SIGINT, 3), **steps)

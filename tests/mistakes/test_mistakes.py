@@ -48,10 +48,9 @@ def mistakes():
     return cases
 
 
-@pytest.mark.parametrize("device", [pytest.param("cpu", marks=pytest.mark.slow), "host"])
-@pytest.mark.parametrize(
-    "dicts", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["columns", "dicts"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "host"])
+@pytest.mark.parametrize("dicts", [False, True], ids=["columns", "dicts"])
 def test_the_good_program_runs(tmp_path, device, dicts):
     program = Program(tmp_path, device)
     program.dicts = dicts
@@ -169,7 +168,7 @@ def outcome(model_dir, entry, caplog):
 of_checks = pytest.mark.parametrize("entry", CHECKED, ids=[entry["check"] for entry in CHECKED])
 
 
-@pytest.mark.fast(8)
+@pytest.mark.fast(1)
 @of_checks
 def test_a_check_finds_its_mistake(entry, tmp_path, caplog):
     said = outcome(tmp_path, entry, caplog)
