@@ -60,11 +60,6 @@ def trained(tmp_path_factory):
     return of
 
 
-HOST_IS_SLOW = pytest.mark.parametrize(
-    "device", [None, pytest.param("host", marks=pytest.mark.slow)]
-)
-
-
 def check_activations_and_params(features, params, device):
     """Checks the arguments of model_fn."""
     assert {key: value.shape.as_list() for key, value in features.items()} == {
@@ -82,7 +77,7 @@ def check_activations_and_params(features, params, device):
         params["context"].current_input_fn_deployment()
 
 
-@HOST_IS_SLOW
+@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_train_evaluate_predict(device, trained):
     data, (folder, seen) = batches(3), trained(device)
     check_activations_and_params(*seen[0], device)
@@ -143,7 +138,8 @@ def test_training_equals_numpy_over_several_steps(trained):
         np.testing.assert_allclose(got[name], state[name], atol=1e-5, err_msg=name)
 
 
-@HOST_IS_SLOW
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [None, "host"])
 def test_exported_model_predicts(device, trained, tmp_path):
     folder, _ = trained(device)
     raw = {
@@ -272,7 +268,7 @@ def test_train_batch_size_is_optional(tmp_path):
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
         config=ee.RunConfig(
-            model_dir=str(tmp_path), save_summary_steps=None, log_step_count_steps=1
+            model_dir=str(tmp_path), **harness.SILENT | {"log_step_count_steps": 1}
         ),
         use_tpu=False,
         embedding_config_spec=harness.table_spec(5, 2, ee.AdagradParameters(0.1)),

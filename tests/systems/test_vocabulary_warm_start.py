@@ -203,21 +203,20 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
         np.testing.assert_array_equal(got[table], want)
 
 
-def test_any_word_moves_its_row_and_no_other(tmp_path):
+@pytest.mark.parametrize("extra", [pytest.param(2, marks=pytest.mark.slow), 1])
+def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     """Words may be blank, not UTF-8, or equal to the text that stands for a row without a word."""
     words = ["", "\tbucket 0", b"\xff\xfe", " ", "\told bucket 1", "a"]
     rows = np.arange(16, dtype=np.float32).reshape(8, 2)
     saved(tmp_path / "old", {"fruit": rows})
-    for extra in (2, 1):  # Rows of unknown words move only with 2.
-        size = len(words) + extra
-        start = np.full([size, 2], -1, np.float32)
-        tables = {"fruit": ee.TableConfig(size, 2, harness.initializer(start))}
-        spec = harness.tables_spec(tables, UNCHANGED)
-        pair = words, ["new", *reversed(words[1:])]
-        warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": pair})
-        got = after_a_step(tmp_path / str(extra), tables, warm)["fruit"]
-        end = rows[6:] if extra == 2 else start[6:]
-        np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
+    start = np.full([len(words) + extra, 2], -1, np.float32)
+    tables = {"fruit": ee.TableConfig(len(start), 2, harness.initializer(start))}
+    spec = harness.tables_spec(tables, UNCHANGED)
+    pair = words, ["new", *reversed(words[1:])]
+    warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": pair})
+    got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
+    end = rows[6:] if extra == 2 else start[6:]  # Rows of unknown words move only with 2.
+    np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
 
 
 @pytest.fixture(scope="module")
