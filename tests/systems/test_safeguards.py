@@ -192,10 +192,11 @@ def test_a_checkpoint_of_another_shape_is_named(kind, once, tmp_path):
 def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_message):
     values = dict.fromkeys("uvw", np.ones([3, 4], np.float32))
     save(f"{tmp_path}/model.ckpt-1", {**values, "global_step": np.int64(1)})
-    with pytest.raises(MissingCheckpoint) as raised:
-        make("own", tmp_path, name="weights").train(input_fn, steps=1)
-    assert "Key weights not found in checkpoint: it is [3, 4]" in raised.value.message
-    same_message(raised.value.message)
+    for call in (CALLS["export"], CALLS["train"]):
+        with pytest.raises(MissingCheckpoint) as raised:
+            call(make("own", tmp_path, name="weights"), tmp_path)
+        assert "Key weights not found in checkpoint: it is [3, 4]" in raised.value.message
+        same_message(raised.value.message)
 
 
 def test_a_missing_checkpoint_is_an_error_and_an_untrained_model_a_warning(tmp_path, once, caplog):
