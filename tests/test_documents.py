@@ -256,6 +256,7 @@ def messages():
     return found
 
 
+@pytest.mark.slow
 def test_errors_page_quotes_existing_messages():
     text = re.sub(r"%[sdr]|\{+\w*\}+", "…", "\n".join(messages()))
     listed = re.findall(r"^\| `([^`]+)` \|", (DOCS / "errors.md").read_text(), re.M)
@@ -263,6 +264,7 @@ def test_errors_page_quotes_existing_messages():
     assert [message for message in listed if message not in text] == []
 
 
+@pytest.mark.slow
 def test_no_page_and_no_message_asks_an_index_for_this_package():
     pages = [(REPOSITORY / page).read_text() for page in documents.PAGES if "changelog" not in page]
     assert not re.findall(r".*estimator-emb\[.*", "\n".join([*messages(), *pages]))

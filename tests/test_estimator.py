@@ -44,24 +44,24 @@ PARAMETERS = ee.AdagradParameters(0.1, initial_accumulator=0.2)
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Returns a function that trains six steps on a device, once for all tests of this file.
+    """Returns a function that trains three steps on a device, once for all tests of this file.
 
-    The last three steps continue from the third step's checkpoint. The function returns the model
-    folder and the arguments of each model_fn call. Tests must not train further in the folder.
+    The function returns the model folder and the arguments of model_fn. Tests must not train
+    further in the folder.
     """
 
     @functools.cache
     def of(device):
-        folder, seen, data = tmp_path_factory.mktemp("trained"), [], batches()
-        for part in (data, data[3:]):
-            make(folder, device, PARAMETERS, seen).train(harness.input_fn_of(part), steps=3)
+        folder, seen = tmp_path_factory.mktemp("trained"), []
+        one = make(folder, device, PARAMETERS, seen, run=harness.SILENT)
+        one.train(harness.input_fn_of(batches(3)), steps=3)
         return folder, seen
 
     return of
 
 
 def check_activations_and_params(features, params, device):
-    """Checks the arguments of the first call of model_fn."""
+    """Checks the arguments of model_fn."""
     assert {key: value.shape.as_list() for key, value in features.items()} == {
         "item": [4, 3],
         "words": [4, 3],
@@ -77,12 +77,12 @@ def check_activations_and_params(features, params, device):
         params["context"].current_input_fn_deployment()
 
 
-@pytest.mark.parametrize("device", [None, "host"])
+@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_train_evaluate_predict(device, trained):
-    data, (folder, seen) = batches(), trained(device)
+    data, (folder, seen) = batches(3), trained(device)
     check_activations_and_params(*seen[0], device)
     estimator = make(folder, device, PARAMETERS)
-    variables = harness.saved(folder, 6)
+    variables = harness.saved(folder, 3)
     assert set(variables) == {
         "global_step",
         "output/kernel",
@@ -98,15 +98,15 @@ def test_train_evaluate_predict(device, trained):
     np.testing.assert_allclose([one["hidden"] for one in predictions], hidden, atol=1e-6)
     np.testing.assert_allclose([one["output"] for one in predictions], output, atol=1e-6)
 
-    metrics = estimator.evaluate(harness.input_fn_of(data), steps=6)
+    metrics = estimator.evaluate(harness.input_fn_of(data), steps=3)
     labels = np.concatenate([labels for _, labels in data])
     np.testing.assert_allclose(metrics["loss"], np.mean(np.square(output - labels)), atol=1e-6)
     np.testing.assert_allclose(metrics["mean_output"], np.mean(output), atol=1e-6)
-    assert metrics["global_step"] == 6
+    assert metrics["global_step"] == 3
 
 
 def test_training_equals_numpy_over_several_steps(trained):
-    """Tables and slots after six steps equal those from NumPy's gradients of the same model."""
+    """Tables and slots after three steps equal those from NumPy's gradients of the same model."""
     folder, _ = trained(None)
     state = {name: one.astype(np.float64) for name, one in harness.saved(folder, 0).items()}
 
@@ -116,7 +116,7 @@ def test_training_equals_numpy_over_several_steps(trained):
             0.1, g, state[name][row], state[slot][row]
         )
 
-    for features, labels in batches():
+    for features, labels in batches(3):
         hidden = hidden_by_numpy(features, state)
         kernel = state["output/kernel"][:, 0]
         output = hidden @ kernel + state["output/bias"]
@@ -133,12 +133,13 @@ def test_training_equals_numpy_over_several_steps(trained):
                 update(name, g, row)
         update("output/kernel", (hidden.T @ d_output)[:, None])
         update("output/bias", d_output.sum(keepdims=True))
-    got = harness.saved(folder, 6)
+    got = harness.saved(folder, 3)
     for name in (*OF_TABLES, "output/kernel"):
         np.testing.assert_allclose(got[name], state[name], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("device", [None, "host"])
 def test_exported_model_predicts(device, trained, tmp_path):
     folder, _ = trained(device)
     raw = {
@@ -152,7 +153,7 @@ def test_exported_model_predicts(device, trained, tmp_path):
     estimator = make(folder, device, PARAMETERS)
     serve = harness.exported(estimator, tmp_path, harness.receiver_of(**inputs))
     served = serve(**{key: tf.constant(one) for key, one in raw.items()})
-    variables = harness.saved(folder, 6)
+    variables = harness.saved(folder, 3)
     sparse = {"words": [[1, 2], [3], []], "history": [[5], [0], []]}
     features = {**raw, **{key: harness.sparse(rows) for key, rows in sparse.items()}}
     hidden = hidden_by_numpy(features, variables)
@@ -266,13 +267,15 @@ def test_train_batch_size_is_optional(tmp_path):
     """This needs `use_tpu=False`. Stock tensorflow-estimator fails when it first logs its speed."""
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
-        config=ee.RunConfig(model_dir=str(tmp_path), log_step_count_steps=1),
+        config=ee.RunConfig(
+            model_dir=str(tmp_path), **harness.SILENT | {"log_step_count_steps": 1}
+        ),
         use_tpu=False,
         embedding_config_spec=harness.table_spec(5, 2, ee.AdagradParameters(0.1)),
     )
-    data = [({"x": np.array([1, 4])}, {"x": np.ones([2, 2], np.float32)})] * 3
+    data = [({"x": np.array([1, 4])}, {"x": np.ones([2, 2], np.float32)})] * 2
     estimator.train(harness.input_fn_of(data))
-    assert estimator.get_variable_value("global_step") == 3
+    assert estimator.get_variable_value("global_step") == 2
 
 
 def test_predict_ignores_a_scalar_outside_predict_keys(tmp_path):

@@ -130,7 +130,7 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.fast(7)
+@pytest.mark.fast(4)
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("number", "mode"), COMBINATIONS)
 def test_every_combination_of_options_equals_keras(number, mode):
@@ -142,6 +142,7 @@ def test_every_combination_of_options_equals_keras(number, mode):
     assert_equal(got, reference_states(number, "eager"), atol=3e-7)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "schedule",
     [
@@ -171,6 +172,7 @@ def test_float64_with_xla_equals_keras():
         assert_equal(drive(lambda: make(Adagrad), mode, initial, steps), expected, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_model_fit_equals_keras():
     rng = np.random.default_rng(0)
     ids, labels = rng.integers(0, 9, (32, 3)), rng.random(32).astype(np.float32)

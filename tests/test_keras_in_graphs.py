@@ -125,7 +125,7 @@ def test_initializers_run_in_any_order():
         optimizer.build([w])
         average = optimizer.variables[1]
         initialize = v1.global_variables_initializer()
-        for _ in range(30):
+        for _ in range(10):
             with v1.Session() as session:
                 session.run(initialize)
                 np.testing.assert_array_equal(*session.run([w, average]))
@@ -180,7 +180,9 @@ def test_add_variable_works_in_a_graph(session):
     np.testing.assert_array_equal(session.run(ones + momentum), [1, 1])
 
 
-@pytest.mark.parametrize("shards", [None, 1, 2])
+@pytest.mark.parametrize(
+    "shards", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (None, 1))]
+)
 @pytest.mark.parametrize("aggregate", [True, False])
 def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
     """The cross-core sum has no CPU kernel. Stand-ins multiply by the number of equal cores."""
@@ -254,7 +256,7 @@ def estimator(options, model_dir, device, callable_loss=False):
 
     table = ee.TableConfig(5, 3, harness.initializer(TABLE), "sum")
     spec = harness.tables_spec({"id": table}, ee.StochasticGradientDescentParameters(0.5))
-    return harness.estimator(model_fn, spec, model_dir, device=device)
+    return harness.estimator(model_fn, spec, model_dir, device=device, run=harness.SILENT)
 
 
 @pytest.mark.fast(1)
@@ -268,10 +270,10 @@ def estimator(options, model_dir, device, callable_loss=False):
 )
 def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tmp_path):
     """Gradients reach the tables through the optimizer of the dense variables."""
-    data, options = batches(6), OPTIMIZERS[name]
-    for part in (data[:3], data[3:]):
+    data, options = batches(4), OPTIMIZERS[name]
+    for part in (data[:2], data[2:]):
         made = estimator(options, tmp_path, device, callable_loss)
-        made.train(harness.input_fn_of(part), steps=3)
+        made.train(harness.input_fn_of(part), steps=2)
 
     w, rows = tf.Variable(tf.ones([3, 1]) / 3), tf.Variable(TABLE)
     optimizer = Reference(**options)
@@ -282,7 +284,7 @@ def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tm
         d_w, d_rows = tape.gradient(loss, [w, rows])
         optimizer.apply_gradients([(d_w, w)])
         rows.scatter_sub(tf.IndexedSlices(0.5 * d_rows.values, d_rows.indices))
-    got = harness.saved(tmp_path, 6)
+    got = harness.saved(tmp_path, 4)
     np.testing.assert_allclose(got["w"], w, atol=1e-6)
     np.testing.assert_allclose(got["id"], rows, atol=1e-6)
     slots = {"Adagrad/accumulator/w"} | ({"Adagrad/average/w"} if "use_ema" in options else set())

@@ -35,6 +35,7 @@ WAYS = {
 def graphs(monkeypatch):
     """Returns a list that gets each graph. At the end, all graphs and gradients must be gone."""
     tf.keras.backend.clear_session()  # Creates the graph that Keras keeps.
+    gc.freeze()  # Collections do not visit the objects of earlier tests.
     monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
     before, made = registered(), made_from_here()
     yield made

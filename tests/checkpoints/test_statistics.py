@@ -100,17 +100,17 @@ BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
-@pytest.mark.parametrize("slot, more", [(None, 0), ("Adagrad", 0.5), ("/Adagrad", 0.5)])
-def test_table_is_in_id_order(strategy, slot, more, tmp_path):
+def test_table_is_in_id_order(strategy, tmp_path):
     folder = str(DATA / "tpu_checkpoints" / strategy)
-    read = checkpoint.table(folder, "words", slot)
-    assert read.dtype == np.float32
-    np.testing.assert_array_equal(read, BY_ID + more)
-    pieces = list(checkpoint.table_pieces(folder, "words", slot, rows=5))
-    assert [(start, len(piece)) for start, piece in pieces] == [(0, 5), (5, 5), (10, 3)]
-    np.testing.assert_array_equal(np.concatenate([piece for _, piece in pieces]), BY_ID + more)
     converted = checkpoint.convert(folder, f"{tmp_path}/new", ["*"], to="mod", to_hosts=3).path
-    np.testing.assert_array_equal(checkpoint.table(converted, "words", slot), BY_ID + more)
+    for slot, more in ((None, 0), ("Adagrad", 0.5), ("/Adagrad", 0.5)):
+        read = checkpoint.table(folder, "words", slot)
+        assert read.dtype == np.float32
+        np.testing.assert_array_equal(read, BY_ID + more)
+        pieces = list(checkpoint.table_pieces(folder, "words", slot, rows=5))
+        assert [(start, len(piece)) for start, piece in pieces] == [(0, 5), (5, 5), (10, 3)]
+        np.testing.assert_array_equal(np.concatenate([piece for _, piece in pieces]), BY_ID + more)
+        np.testing.assert_array_equal(checkpoint.table(converted, "words", slot), BY_ID + more)
 
 
 def test_table_refuses_an_unknown_order(tmp_path):

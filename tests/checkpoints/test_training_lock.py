@@ -74,7 +74,8 @@ def test_a_failed_training_releases_the_lock(tmp_path):
     with pytest.raises(ValueError, match="no"):
         call("train", estimator, hooks=[AfterStep(fail)])
     assert not lock_of(tmp_path).exists()
-    call("train", estimator)
+    with training_lock.held(str(tmp_path)) as alone:
+        assert alone
 
 
 def test_refuses_training_while_another_process_trains(tmp_path):
@@ -98,22 +99,16 @@ def test_refuses_training_while_another_process_trains(tmp_path):
 
 def test_a_forked_process_does_not_hold_the_lock(tmp_path):
     """It inherits the descriptor, and may outlive the training or unwind its calls."""
-    children = []
-
-    def fork():
-        if child := os.fork():
-            children.append(child)
-        else:
+    with training_lock.held(str(tmp_path)):
+        if not (child := os.fork()):
             signal.pause()
             os._exit(0)
-
-    estimator = make(tmp_path)
-    call("train", estimator, hooks=[AfterStep(fork)])
     try:
-        call("train", estimator)
+        with training_lock.held(str(tmp_path)) as alone:
+            assert alone
     finally:
-        os.kill(children[0], signal.SIGKILL)
-        os.waitpid(children[0], 0)
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     lock = training_lock.held(str(tmp_path))
     assert lock.__enter__()
     if not (child := os.fork()):
@@ -243,7 +238,6 @@ def test_unfinished_saves_are_removed_when_training_begins(tmp_path):
     gone = leave(tmp_path, "model.ckpt-7_temp", "model.ckpt-12_temp_5f3a")
     kept = leave(tmp_path, "model.ckpt-7_temporary", "my_model.ckpt-1_temp", "eval")
     estimator = make(tmp_path)
-    call("evaluate", estimator)
     call("predict", estimator)
     assert all(one.exists() for one in gone)
     call("train", estimator)

@@ -67,12 +67,11 @@ def test_model_to_estimator_keeps_all_weights(saved_as, tmp_path, caplog):
 
 def test_model_to_estimator_resumes_from_its_folder(tmp_path):
     model = trained()
-    loss, _ = model.evaluate(X, Y, 16, verbose=0)
+    loss = np.mean(np.square(model(X) - Y))
     estimator = tf.keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))
     estimator.train(input_fn, steps=1)
-    want = estimator.evaluate(input_fn)
-    assert want["loss"] == pytest.approx(loss, rel=1e-5)
     again = trained()
     again.set_weights([one * 0 for one in again.get_weights()])
     estimator = tf.keras.estimator.model_to_estimator(again, model_dir=str(tmp_path))
-    assert estimator.evaluate(input_fn) == want
+    got = estimator.evaluate(input_fn)
+    assert got["global_step"] == 1 and got["loss"] == pytest.approx(loss, rel=1e-5)

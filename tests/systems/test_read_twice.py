@@ -169,17 +169,12 @@ def results(estimator, input_fn, words, folder):
 
 PIPELINED = ("an indicator, DenseFeatures", "two tables, anew", "two shared tables")
 """Cases in which lookups are a step ahead. Their ids are dense."""
-FAST = ("an indicator, DenseFeatures", False)
 
 
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize(
-    "case, words",
-    [
-        pytest.param(case, words, marks=() if (case, words) == FAST else pytest.mark.slow)
-        for words in (False, True)
-        for case in cases(words)
-    ],
+    "case, words", [(case, words) for words in (False, True) for case in cases(words)]
 )
 def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
     ahead = case in PIPELINED
@@ -210,22 +205,28 @@ def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
     harness.same(trained(ee.TPUEstimator), trained(Stock))
 
 
-@pytest.mark.parametrize("cores", [None, 1])
-def test_columns_beside_config_dicts(cores, tmp_path):
+@pytest.mark.parametrize("cores", [None, pytest.param(1, marks=pytest.mark.slow)])
+def test_columns_beside_config_dicts_train(cores, tmp_path):
     """A numeric column reads an activation everywhere. Off a TPU, other columns read ids."""
-    ids = np.array([1, 3, 1, 4])
+    ids, gradients = np.array([1, 3, 1, 4]), LABELS[0]
 
     def model_fn(features, labels, mode, params):
         columns = [tf.feature_column.numeric_column("a", [3])]
         if not cores:
             columns.append(tf.feature_column.indicator_column(key_column("a")))
-        return ee.TPUEstimatorSpec(mode, predictions={"read": input_layer(features, columns)})
+        read = input_layer(features, columns)
+        loss = None if labels is None else tf.reduce_sum(read * labels)
+        return harness.minimized(mode, loss, predictions={"read": read})
 
     rows = np.cos(np.arange(15.0)).reshape(5, 3)
-    spec = harness.table_spec(5, 3, ee.AdagradParameters(0.5), rows, "mean")
+    sgd = ee.StochasticGradientDescentParameters(RATE)
+    spec = harness.table_spec(5, 3, sgd, rows.copy(), "mean")
     spec = spec._replace(feature_to_config_dict={"a": ee.FeatureConfig("t")})
-    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
-    got = [one["read"] for one in estimator.predict(harness.input_fn_of([({"a": ids}, ids)]))]
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, run=harness.SILENT)
+    input_fn = harness.input_fn_of([({"a": ids}, gradients)])
+    estimator.train(input_fn, steps=1)
+    got = [one["read"] for one in estimator.predict(input_fn)]
+    np.subtract.at(rows, ids, RATE * gradients)
     # Columns are ordered by name.
     expected = rows[ids] if cores else np.hstack([rows[ids], np.eye(5)[ids]])
     np.testing.assert_allclose(got, expected, rtol=1e-6)

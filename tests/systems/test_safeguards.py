@@ -4,6 +4,7 @@ import functools
 import logging
 import os
 import re
+import shutil
 import signal
 
 import harness
@@ -15,6 +16,7 @@ from tensorflow_estimator.python.estimator.canned.saved_model_estimator import S
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.files.checkpoint_files import MissingCheckpoint
+from estimator_emb.checkpoints.restoring import training_lock
 from estimator_emb.checkpoints.restoring.mismatch_report import UnfitCheckpoint
 
 v1 = tf.compat.v1
@@ -29,7 +31,7 @@ def input_fn(batches=4):
 
 def make(kind, model_dir, width=4, name="w", strategy=None):
     """Returns an estimator with a layer of a width. `name` names the variable of kind 'own'."""
-    config = tf.estimator.RunConfig(str(model_dir), tf_random_seed=1, train_distribute=strategy)
+    config = tf.estimator.RunConfig(str(model_dir), train_distribute=strategy, **harness.SILENT)
     if kind == "canned":
         columns = [tf.feature_column.numeric_column("x", [3])]
         return tf.estimator.DNNClassifier([width], columns, config=config)
@@ -53,6 +55,17 @@ def make(kind, model_dir, width=4, name="w", strategy=None):
         return spec(mode, loss=loss, train_op=step)
 
     return tf.estimator.Estimator(model_fn, config=config)
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory):
+    """Returns a function that trains an estimator of a kind once, and returns its model_dir."""
+
+    @functools.cache
+    def trained(kind):
+        return make(kind, tmp_path_factory.mktemp(kind)).train(input_fn, max_steps=1).model_dir
+
+    return trained
 
 
 receiver = harness.receiver_of(x=(tf.float32, [None, 3]))
@@ -82,11 +95,11 @@ SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4
 """The number of trainable variables and their total size, counted by hand."""
 
 
-EACH_KIND = ["own", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("canned", "keras"))]
-of_each_kind = pytest.mark.parametrize("kind", EACH_KIND)
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in NAMES]
+of_each_kind = pytest.mark.parametrize("kind", ["own", *SLOW[1:]])
 
 
-@pytest.mark.parametrize("kind", [*EACH_KIND, "train_and_evaluate"])
+@pytest.mark.parametrize("kind", [*SLOW, "train_and_evaluate"])
 def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
     evaluates = kind == "train_and_evaluate"
     estimator = make("own" if evaluates else kind, tmp_path)
@@ -111,16 +124,10 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
 
 @of_each_kind
 def test_an_evaluation_without_input_is_an_error(kind, tmp_path):
-    estimator = make(kind, tmp_path)
-    estimator.train(input_fn, steps=1)
-    nothing = functools.partial(input_fn, 0)
-    specs = tf.estimator.TrainSpec(input_fn, max_steps=2), tf.estimator.EvalSpec(nothing)
-    for call in (
-        functools.partial(estimator.evaluate, nothing),
-        functools.partial(tf.estimator.train_and_evaluate, estimator, *specs),
-    ):
-        with pytest.raises(tf.errors.OutOfRangeError, match="^evaluate: input_fn yielded no batch"):
-            call()
+    nothing = tf.estimator.EvalSpec(lambda: input_fn(0))
+    trains = tf.estimator.TrainSpec(input_fn, max_steps=1)
+    with pytest.raises(tf.errors.OutOfRangeError, match="^evaluate: input_fn yielded no batch"):
+        tf.estimator.train_and_evaluate(make(kind, tmp_path), trains, nothing)
 
 
 def test_a_training_without_input_is_a_warning(tmp_path, caplog, same_message):
@@ -147,11 +154,15 @@ def test_a_training_logs_its_device_and_speed(kind, tmp_path, caplog):
 
 
 def test_the_parameters_of_unknown_shapes_are_not_counted(tmp_path, caplog):
-    centers = np.eye(2, dtype=np.float32)
-    estimator = ee.experimental.KMeans(2, tmp_path, initial_clusters=centers, use_mini_batch=False)
+    def model_fn(features, labels, mode):
+        of_any_shape = v1.placeholder_with_default(tf.ones([2]), None)
+        v1.get_variable("w", initializer=of_any_shape, validate_shape=False)
+        step = v1.assign_add(v1.train.get_global_step(), 1)
+        return tf.estimator.EstimatorSpec(mode, loss=tf.reduce_sum(labels), train_op=step)
+
     with caplog.at_level(logging.INFO, "estimator_emb"):
-        estimator.train(lambda: tf.data.Dataset.from_tensors(centers))
-    assert harness.said(caplog)[0] == "KMeansClustering trains on the CPU: 2 trainable variables."
+        tf.estimator.Estimator(model_fn, tmp_path).train(input_fn, steps=1)
+    assert harness.said(caplog)[0] == "Estimator trains on the CPU: 1 trainable variable."
 
 
 CALLS = {
@@ -168,28 +179,27 @@ WIDER = {
 
 
 @of_each_kind
-def test_a_checkpoint_of_another_shape_is_named(kind, tmp_path):
-    make(kind, tmp_path).train(input_fn, max_steps=1)
+def test_a_checkpoint_of_another_shape_is_named(kind, once, tmp_path):
+    folder = once(kind)
     for call in CALLS.values():
         with pytest.raises(UnfitCheckpoint) as raised:
-            call(make(kind, tmp_path, 5), tmp_path)
+            call(make(kind, folder, 5), tmp_path)
         first, *lines, _ = raised.value.message.splitlines()
-        assert first.endswith(f"'{tmp_path}/model.ckpt-1' does not fit the program:")
+        assert first.endswith(f"'{folder}/model.ckpt-1' does not fit the program:")
         assert f"  variable {WIDER[kind]} in the checkpoint" in lines
 
 
 def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_message):
-    make("own", tmp_path).train(input_fn, max_steps=1)
-    variables = harness.saved(tmp_path, 1)
-    save(f"{tmp_path}/model.ckpt-1", {**variables, **dict.fromkeys("uv", variables["w"])})
-    for call in CALLS.values():
+    values = dict.fromkeys("uvw", np.ones([3, 4], np.float32))
+    save(f"{tmp_path}/model.ckpt-1", {**values, "global_step": np.int64(1)})
+    for call in (CALLS["export"], CALLS["train"]):
         with pytest.raises(MissingCheckpoint) as raised:
             call(make("own", tmp_path, name="weights"), tmp_path)
         assert "Key weights not found in checkpoint: it is [3, 4]" in raised.value.message
         same_message(raised.value.message)
 
 
-def test_a_missing_checkpoint_is_an_error_and_an_untrained_model_a_warning(tmp_path, caplog):
+def test_a_missing_checkpoint_is_an_error_and_an_untrained_model_a_warning(tmp_path, once, caplog):
     estimator = make("own", tmp_path)
     with caplog.at_level(logging.WARNING, "estimator_emb"):
         estimator.evaluate(input_fn)
@@ -197,19 +207,19 @@ def test_a_missing_checkpoint_is_an_error_and_an_untrained_model_a_warning(tmp_p
         f"evaluate: Could not find trained model in model_dir: {tmp_path}. All weights have their "
         "initial values"
     )
-    estimator.train(input_fn, max_steps=1)
+    shutil.copytree(once("own"), tmp_path, dirs_exist_ok=True)
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(MissingCheckpoint, match="which says which checkpoint is the latest"):
         estimator.evaluate(input_fn)
 
 
-def test_a_warm_start_begins_at_step_0_and_refuses_unknown_patterns(tmp_path, caplog):
-    make("own", tmp_path / "old").train(input_fn, steps=2)
-    old = v1.train.load_checkpoint(f"{tmp_path}/old")
+def test_a_warm_start_begins_at_step_0_and_refuses_unknown_patterns(once, tmp_path, caplog):
+    folder = once("own")
+    old = v1.train.load_checkpoint(folder)
     names = sorted(set(old.get_variable_to_shape_map()) - {"global_step"})
 
     def started(patterns):
-        start = tf.estimator.WarmStartSettings(f"{tmp_path}/old", patterns)
+        start = tf.estimator.WarmStartSettings(folder, patterns)
         like = make("own", tmp_path / "new")
         return tf.estimator.Estimator(like.model_fn, f"{tmp_path}/new", warm_start_from=start)
 
@@ -217,7 +227,7 @@ def test_a_warm_start_begins_at_step_0_and_refuses_unknown_patterns(tmp_path, ca
     assert "vars_to_warm_start has the pattern 'nothing', which fits no variable" in message
     with caplog.at_level(logging.INFO, "estimator_emb"):
         started([".*"]).train(input_fn, steps=1)
-    said = f"Warm start from {tmp_path}/old: {', '.join(names)}; initialized: global_step."
+    said = f"Warm start from {folder}: {', '.join(names)}; initialized: global_step."
     assert said in caplog.messages
     new = v1.train.load_checkpoint(f"{tmp_path}/new/model.ckpt-0")
     for name in names:
@@ -225,12 +235,13 @@ def test_a_warm_start_begins_at_step_0_and_refuses_unknown_patterns(tmp_path, ca
 
 
 def test_a_second_training_in_a_folder_is_refused(tmp_path):
-    trains = harness.AfterStep(lambda: make("own", tmp_path).train(input_fn, steps=1))
-    with pytest.raises(RuntimeError, match=f"model_dir '{tmp_path}' is held by this process"):
-        make("own", tmp_path).train(input_fn, hooks=[trains], steps=1)
+    begun = f"model_dir '{tmp_path}' is held by this process"
+    with training_lock.held(str(tmp_path)), pytest.raises(RuntimeError, match=begun):
+        make("own", tmp_path).train(input_fn, steps=1)
 
 
-@of_each_kind
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", NAMES)
 def test_a_plain_estimator_computes_the_same_as_stock(kind, tmp_path):
     made = []
     for folder in ("with", "without"):
@@ -280,11 +291,9 @@ def test_a_strategys_replicas_are_logged(tmp_path, caplog):
         estimator.evaluate(lambda: input_fn(0))
 
 
-def test_an_export_that_fails_leaves_no_folder(tmp_path):
+def test_an_export_that_fails_leaves_no_folder(once, tmp_path):
     """An export may fail at its start, or at its end when it copies a missing file."""
-    estimator = make("own", tmp_path / "model")
-    estimator.train(input_fn, steps=1)
-    check_no_folder_is_left(estimator, tmp_path / "export", receiver)
+    check_no_folder_is_left(make("own", once("own")), tmp_path / "export", receiver)
 
 
 def check_no_folder_is_left(estimator, folder, receive):
@@ -297,15 +306,11 @@ def check_no_folder_is_left(estimator, folder, receive):
     assert os.listdir(folder) == [os.path.basename(path)]
 
 
-@pytest.mark.parametrize("device", [None, "host"])
+@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_an_export_of_a_tpu_estimator_that_fails_leaves_no_folder(device, tmp_path):
     def model_fn(features, labels, mode, params):
-        y = tf.reduce_sum(features["x"], 1)
-        if mode == ee.ModeKeys.PREDICT:
-            return harness.served(mode, y=y)
-        return harness.minimized(mode, v1.get_variable("w", []) * tf.reduce_sum(y))
+        return harness.served(mode, y=tf.reduce_sum(features["x"], 1))
 
-    estimator = harness.estimator(model_fn, None, tmp_path / "model", 2, device)
-
-    estimator.train(lambda params: input_fn().unbatch().batch(2, True), steps=1)
+    save(f"{tmp_path}/model/model.ckpt-0", {"global_step": np.int64(0)})
+    estimator = harness.estimator(model_fn, None, tmp_path / "model", device=device)
     check_no_folder_is_left(estimator, tmp_path / "export", receiver)

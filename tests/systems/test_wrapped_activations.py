@@ -133,7 +133,22 @@ def check(got):
     np.testing.assert_allclose(got[1], W - x.T @ z, rtol=1e-5)
 
 
-@pytest.mark.fast(4)
+def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
+    """The mean of equal layers has the gradient of one."""
+    names = (
+        "recompute_grad of a part",
+        "recompute_grad twice",
+        "custom_gradient of the activation",
+    )
+    names += ("map_fn that captures it", "cond", "function in recompute_grad")
+
+    def output(features, w):
+        return tf.add_n([WRAPPED[name](features["x"], w) for name in names]) / len(names)
+
+    check(trained(tmp_path, output))
+
+
+@pytest.mark.slow
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("cores", [None, 2])
 @pytest.mark.parametrize("wrapped", WRAPPED)
@@ -141,7 +156,7 @@ def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
     check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "scan", "cond"])
 def test_a_wrapped_activation_trains_by_any_gradients(wrapped, apply, control_flow, tmp_path):
@@ -155,9 +170,12 @@ def column(start):
     return made
 
 
-@pytest.mark.fast(2)
-@pytest.mark.parametrize("cores", [None, 1])
-@pytest.mark.parametrize("apply", [minimize, None], ids=["minimize", "GradientTape"])
+@pytest.mark.parametrize("cores", [None, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "apply",
+    [pytest.param(minimize, marks=pytest.mark.slow), None],
+    ids=["minimize", "GradientTape"],
+)
 def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tmp_path):
     def output(features, w):
         of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
