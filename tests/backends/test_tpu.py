@@ -243,6 +243,7 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
 # Rows of hosts.
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("rows, hosts", [(7, 1), (8, 2), (13, 5), (3, 5)])
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_load_and_retrieve_ops_keep_the_rows_of_each_host(rows, hosts, strategy):

@@ -190,6 +190,7 @@ SAVED = {
 """Variables of tables in a checkpoint."""
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy", [(column_spec, 1, "div"), (dict_spec, 2, "mod")]
 )
