@@ -51,7 +51,7 @@ KEYS = [*forms.IDS, "ragged", "shared"]
 @pytest.mark.parametrize(
     "combiner, keys",
     [
-        ("mean", ["matrix", "sparse", "sequence", "shared"]),
+        ("mean", ["matrix", "sparse", "shared"]),
         *(pytest.param(one, KEYS, marks=pytest.mark.slow) for one in ("mean", "sum", "sqrtn")),
     ],
 )
