@@ -16,12 +16,12 @@ def _without_falling_back(*args, **kwargs):
 
 @pytest.fixture(autouse=True)
 def kernels(request, monkeypatch):
-    """Turns native kernels on or off as the test requests. Returns "native" or "tensorflow"."""
-    asked = getattr(request, "param", "tensorflow")
+    """Turns native kernels on or off if the test asks for "native" or "tensorflow"."""
+    asked = getattr(request, "param", None)
     if asked == "native":
         request.getfixturevalue("native")
         monkeypatch.setattr(select_kernels, "kernels_for", _without_falling_back)
-    else:
+    elif asked == "tensorflow":
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked
 

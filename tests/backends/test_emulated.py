@@ -1,12 +1,14 @@
 """A program on an emulated TPU of N cores behaves as on a TPU."""
 
+import functools
 import logging
 
+import emulated_program
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from emulated_program import SPEC, make, model_fn
+from emulated_program import SPEC, model_fn
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 import estimator_emb as ee
@@ -14,6 +16,8 @@ from estimator_emb.backends.emulated.backend import EmulatedTPU
 from estimator_emb.reporting import progress
 
 PIPELINES = ee.InputPipelineConfig
+make = functools.partial(emulated_program.make, run=harness.SILENT)
+unsaved = functools.partial(make, run={**harness.SILENT, "save_checkpoints_secs": None})
 v1 = tf.compat.v1
 
 
@@ -94,7 +98,7 @@ def test_batches_of_two_cores_with_different_shapes_are_refused(other, said, tmp
         return harness.minimized(mode, tf.reduce_mean(features["x"]), 0.1)
 
     spec = harness.table_spec(3, 2, ee.StochasticGradientDescentParameters(8.0))
-    estimator = make(model_fn, tmp_path, 2, PIPELINES.PER_HOST_V2, spec, batch=4)
+    estimator = unsaved(model_fn, tmp_path, 2, PIPELINES.PER_HOST_V2, spec, batch=4)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         estimator.train(input_fn, steps=1)
     assert error.value.message.splitlines()[0].endswith(
@@ -128,7 +132,7 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
     caplog.set_level(logging.INFO, "estimator_emb")
     hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
-    estimator = make(model_fn, tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
+    estimator = unsaved(model_fn, tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
     estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
     assert hook.seen == of_spec.seen == [3, 6, 7]
     steps = [line.split(",")[0] for line in caplog.messages if line.startswith("step ")]
@@ -137,7 +141,7 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
 
 def test_iterations_per_loop_may_be_a_duration(tmp_path):
     hook = harness.Reads(v1.train.get_global_step)
-    estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"})
+    estimator = unsaved(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"})
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
     # The first loop has one step. All further steps fit into an hour.
     assert hook.seen == [1, 50]
@@ -165,12 +169,12 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
 
         return {"host_call": (host_fn, {"x": features, "loss": loss[None]})}
 
-    estimator = make(one_weight(head), tmp_path, 2, batch=2)
+    estimator = unsaved(one_weight(head), tmp_path, 2, batch=2)
     estimator.train(numbers(0, 0, 1, 3, 0, 0), steps=3)
     assert received == [([0, 0], [0, 0]), ([1, 3], [1, 3]), ([0, 0], [0, 0])]
     received.clear()
     every_second = {"iterations_per_loop": 5, "experimental_host_call_every_n_steps": 2}
-    estimator = make(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
+    estimator = unsaved(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
     assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
 
@@ -184,9 +188,9 @@ def sliced(rows, samples, size):
     return tpu_estimator._PaddingSignals.slice_tensor_or_dict(tf.constant(rows), signals).numpy()
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
-@pytest.mark.parametrize("cores", [1, 2, 4])
+@pytest.mark.parametrize("cores", [2, 1, 4])
 def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipeline, tmp_path):
     def model_fn(features, labels, mode, params):
         v1.get_variable("w", initializer=1.0)
@@ -244,7 +248,7 @@ def test_a_variable_that_becomes_nan_stops_training(tmp_path):
         return harness.minimized(mode, tf.reduce_sum(features) + tf.sqrt(w - 1.0))
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for w:0 is NaN"):
-        make(model_fn, tmp_path, 1).train(numbers(0), steps=2)
+        unsaved(model_fn, tmp_path, 1).train(numbers(0), steps=2)
 
 
 # Errors of the legacy estimator
@@ -258,8 +262,8 @@ def test_cross_shard_optimizer_is_required(control_flow, tmp_path):
         train_op = descent.minimize(loss, v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    make(model_fn, tmp_path / "one", 1).train(numbers(0), steps=1)
-    on_two = make(model_fn, tmp_path, 2)
+    unsaved(model_fn, tmp_path / "one", 1).train(numbers(0), steps=1)
+    on_two = unsaved(model_fn, tmp_path, 2)
     assert harness.refusal(ValueError, on_two.train, numbers(0), steps=1) == (
         "CrossShardOptimizer must be used for model training on TPUs."
     )
@@ -272,6 +276,7 @@ def test_tables_need_per_host_input(tmp_path):
     )
 
 
+@pytest.mark.parametrize("kernels", ["tensorflow"], indirect=True)
 @pytest.mark.parametrize("known", [True, False], ids=["static", "dynamic"])
 def test_a_batch_of_another_size_stops_the_step(known, tmp_path):
     def forgotten(features, labels):
@@ -285,7 +290,7 @@ def test_a_batch_of_another_size_stops_the_step(known, tmp_path):
         return dataset if known else dataset.map(forgotten)
 
     spec = harness.table_spec(3, 2, ee.AdagradParameters(0.1))
-    made = make(harness.gradient_model_fn(["x"]), tmp_path, 2, spec=spec)
+    made = unsaved(harness.gradient_model_fn(["x"]), tmp_path, 2, spec=spec)
     message = "Feature x of table t has 2 samples, but the batch size is 12."
     with pytest.raises(ValueError if known else tf.errors.InvalidArgumentError, match=message):
         made.train(input_fn, steps=1)
@@ -356,7 +361,7 @@ TRAINED = {
 FIVE = "dense/0, dense/1, dense/2 and 2 more"
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
     ("train", "cores", "dense", "tables", "names"),
     [
@@ -386,7 +391,7 @@ def test_warns_of_gradients_that_are_not_summed(
 
     spec = harness.table_spec(4, 2, ee.AdagradParameters(0.1)) if tables else None
     batch = {"x": np.ones([4], np.int64)}, np.ones([4], np.float32)
-    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
+    estimator = unsaved(model_fn, tmp_path, cores, spec=spec, batch=4)
     estimator.train(harness.input_fn_of([batch]), steps=1)
     said = harness.said(caplog)
     assert len(said) == bool(names)

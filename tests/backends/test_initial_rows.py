@@ -65,15 +65,16 @@ WHOLE = {
 
 
 UNSEEDED = ("default", "normal", "of the shape", "own")
+SOME = ("default", "zeros", "normal of seed", "own", "of the place", "values", "orthogonal")
 
 
-def begun(seed, host):
+def begun(names, seed, host):
     """Returns the values of a table for each initializer, or of a host's part of each."""
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(seed)
         made = {}
-        for name, initializer in (BOUNDED | WHOLE).items():
-            config = ee.TableConfig(ROWS, DIM, initializer)
+        for name in names:
+            config = ee.TableConfig(ROWS, DIM, (BOUNDED | WHOLE)[name])
             table = Table(name, config, (), optimizer=ee.AdagradParameters(0.1))
             (variables,) = storage.create(table, name.replace(" ", "_"), True, host=host)
             made[name] = [variables.weights, *variables.slots]
@@ -81,12 +82,15 @@ def begun(seed, host):
         return session.run(made)
 
 
-@pytest.mark.fast(1)
-@pytest.mark.parametrize("seed", [0, None])
-def test_hosts_begin_with_the_rows_of_one_process(seed):
-    want = begun(seed, ALONE)
+@pytest.mark.parametrize(
+    "seed, names",
+    [(0, SOME), *(pytest.param(one, BOUNDED | WHOLE, marks=pytest.mark.slow) for one in (0, None))],
+    ids=str,
+)
+def test_hosts_begin_with_the_rows_of_one_process(seed, names):
+    want = begun(names, seed, ALONE)
     hosts = [Agreement(types.SimpleNamespace(number=number, count=3)) for number in range(3)]
-    parts = [begun(seed, host) for host in hosts]
+    parts = [begun(names, seed, host) for host in hosts]
     for name, values in want.items():
         found = [np.concatenate(one) for one in zip(*(part[name] for part in parts), strict=True)]
         if seed is None and name in UNSEEDED:

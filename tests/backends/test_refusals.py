@@ -84,7 +84,7 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
     assert phrase in re.sub(r"Merge_\d+/", "Merge/", str(error.value))
 
 
-@pytest.mark.fast(6)
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("case", CASES)
 def test_refused_by_check(case, tmp_path):
     """`check` opens no session, so it cannot see the programs that are refused there."""
@@ -97,14 +97,14 @@ def test_refused_by_check(case, tmp_path):
         assert phrases[-1] in str(report.findings[0])
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(("mode", "replicas"), [("evaluate", 8), ("predict", 1)])
 @pytest.mark.parametrize(
     "case",
     [
         "shared weights, columns",
-        "a weighted vocabulary column",
         "dense weights of sparse ids",
+        "a weighted vocabulary column",
         "a feature of float64",
         "a lookup table",
     ],
@@ -138,6 +138,7 @@ def test_evaluation_refuses_a_loss_that_is_not_float32(tmp_path):
 # Queues
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("as_tensors", [True, False])
 @pytest.mark.parametrize("in_loop", [True, False])
 def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypatch, caplog):
@@ -197,7 +198,7 @@ TAKEN = {
 }
 
 
-@pytest.mark.fast(3)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("case", TAKEN)
 def test_programs_that_a_tpu_accepts_train_here_too(case, tmp_path):
     program = TAKEN[case]
@@ -216,6 +217,7 @@ def test_one_core_accepts_scalars(tmp_path):
     assert made.get_variable_value("global_step") == 1
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(("fields", "replicas"), [(reads, 2), (outfed, 1)])
 def test_ops_outside_of_the_loop_are_accepted(fields, replicas, tmp_path):
     program = Program(fields=fields, replicas=replicas)

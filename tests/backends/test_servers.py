@@ -85,7 +85,7 @@ def chief_of(cluster, model_dir):
     batch = ({"x": np.arange(4)}, {"x": np.ones([4, 2], np.float32)})
 
     def train(max_steps, *hooks):
-        config = cluster.config("chief", 0, model_dir=str(model_dir), save_checkpoints_steps=10_000)
+        config = cluster.config("chief", 0, model_dir=str(model_dir), **harness.SILENT)
         model_fn = harness.gradient_model_fn(["x"])
         estimator = harness.configured(model_fn, spec, config, use_tpu=False)
         estimator.train(

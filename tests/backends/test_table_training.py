@@ -160,6 +160,7 @@ def test_a_spec_made_invalid_by_replace_is_refused_at_use(parameters, message, t
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE).startswith(message)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("cores", [None, 2])
 def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
     def model_fn(features, labels, mode, params):

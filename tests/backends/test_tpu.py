@@ -267,6 +267,7 @@ def ids_of_hosts(rows, hosts, strategy):
     return [ids for ids in np.array_split(np.arange(rows), hosts) if ids.size]
 
 
+@pytest.mark.fast(3)
 @with_rows
 @with_strategy
 def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
@@ -281,6 +282,7 @@ def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
     assert [len(padding) for padding in loaded[len(with_ids) :]] == [1] * (hosts - len(with_ids))
 
 
+@pytest.mark.fast(3)
 @with_rows
 @with_strategy
 def test_a_retrieve_op_gives_the_rows_of_its_host(rows, hosts, strategy):

@@ -47,7 +47,8 @@ def contrastive(features, labels, mode, params):
 
 
 def estimator(model_fn, model_dir, cores=1, use_tpu=True):
-    return harness.estimator(model_fn, None, model_dir, BATCH, "host", cores, use_tpu=use_tpu)
+    fields = BATCH, "host", cores, harness.SILENT
+    return harness.estimator(model_fn, None, model_dir, *fields, use_tpu=use_tpu)
 
 
 def numpy_losses(w):
@@ -198,6 +199,7 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
     assert mode == "export" or not list(tmp_path.glob("model.ckpt*"))
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_an_export_may_contain_a_graph_for_tpus(use_tpu, tmp_path):
     """A model without tables exports a TPU graph too, with ops that no CPU runs."""

@@ -190,8 +190,9 @@ SAVED = {
 """Variables of tables in a checkpoint."""
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize(
-    "spec_of, hosts, strategy", [(column_spec, 1, "div"), (dict_spec, 2, "mod")]
+    "spec_of, hosts, strategy", [(dict_spec, 2, "mod"), (column_spec, 1, "div")]
 )
 def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, same_message):
     caplog.set_level(logging.INFO, "estimator_emb")

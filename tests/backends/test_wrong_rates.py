@@ -86,7 +86,7 @@ class State(tf.compat.v1.train.SessionRunHook):
         return self._session.run(self._variables)
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.sampled(6)
 @on_both_kernels
 @pytest.mark.parametrize("way", ["host", "1 core", "2 cores", "servers"])

@@ -1,11 +1,13 @@
 """Random programs that use columns give the results of stock tensorflow-estimator.
 
-The fast test runs stock's class in this process. The other test runs stock on TensorFlow 2.15.1,
-without this package, by the Python that ESTIMATOR_EMB_STOCK_PYTHON names.
+Stock runs on TensorFlow 2.15.1, without this package, by the Python that ESTIMATOR_EMB_STOCK_PYTHON
+names. The fast test has its results in a file.
 """
 
 import json
+import pathlib
 
+import drawn_programs
 import harness
 import processes
 import pytest
@@ -16,12 +18,25 @@ import estimator_emb as ee
 
 PROGRAMS = 20
 """Number of programs per process."""
+SEED = 147
+"""Of a program with words, ragged ids, shared sequences and predictions."""
+FILE = pathlib.Path(drawn_programs.__file__).parents[1] / "data" / "stock_program.json"
 
 
-def test_a_program_gives_the_results_of_tensorflow_estimators_class(tmp_path):
-    """A program with words, ragged ids, shared sequences and predictions."""
-    program = Program(147)
-    check(program, program.run(tmp_path / "stock"), tmp_path / "ours")
+def of_stock(*seeds):
+    """Returns stock's results for each seed."""
+    file = drawn_programs.__file__
+    done = processes.run_side("stock", file, *seeds, status=0, CUDA_VISIBLE_DEVICES="")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_program_gives_the_results_of_stock(tmp_path):
+    check(Program(SEED), json.loads(FILE.read_text())[str(SEED)], tmp_path)
+
+
+@pytest.mark.slow
+def test_stock_program_json_is_up_to_date():
+    assert of_stock(SEED) == json.loads(FILE.read_text())
 
 
 @pytest.mark.slow
@@ -29,9 +44,7 @@ def test_a_program_gives_the_results_of_tensorflow_estimators_class(tmp_path):
 @pytest.mark.parametrize("part", range(15))
 def test_random_programs_give_the_results_of_stock(part, native_library, tmp_path, monkeypatch):
     seeds = sampling.drawn(range(part * PROGRAMS, (part + 1) * PROGRAMS), 8)
-    file = processes.ROOT / "tests" / "beside_stock" / "drawn_programs.py"
-    done = processes.run_side("stock", file, *seeds, status=0, CUDA_VISIBLE_DEVICES="")
-    stock = json.loads(done.stdout.splitlines()[-1])
+    stock = of_stock(*seeds)
     for seed in seeds:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", str(seed % 2))
         check(Program(seed), stock[str(seed)], tmp_path / str(seed))

@@ -242,12 +242,12 @@ def test_refuses_a_slot_variable_of_two_tables(tmp_path, same_message):
     same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
 
 
-@pytest.mark.parametrize("table", ["a", "OTHER"])
-def test_a_table_may_have_the_name_of_an_op(table, tmp_path):
+def test_a_table_may_have_the_name_of_an_op(tmp_path):
     """Names in a checkpoint are case-sensitive and do not depend on the names of ops."""
-    made, input_fn = dict_estimator([table, "other"], tmp_path, lambda: tf.zeros([], name="a"))
+    tables = ["a", "OTHER", "other"]
+    made, input_fn = dict_estimator(tables, tmp_path, lambda: tf.zeros([], name="a"))
     made.train(input_fn, steps=1)
-    names = {table, f"{table}/Adagrad", "other", "other/Adagrad", "global_step"}
+    names = {*tables, *(f"{table}/Adagrad" for table in tables), "global_step"}
     assert set(harness.saved(tmp_path, 1)) == names
     assert made.evaluate(input_fn, steps=1)["global_step"] == 1
 

@@ -100,8 +100,6 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
         np.testing.assert_allclose(saved, table, rtol=1e-6)
         rows[column.name] = np.stack([table[sample].sum(0) for sample in of_column]) * gains
     inputs = harness.input_fn_of([(features, LABELS)])
-    loss = built.evaluate(inputs, steps=1)["loss"]
-    np.testing.assert_allclose(loss, np.sum(sum(rows.values()) * LABELS[:, np.newaxis]), rtol=1e-6)
     predicted = list(built.predict(inputs))
     served = {}
     if form == "dense":

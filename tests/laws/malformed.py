@@ -106,7 +106,7 @@ OF_DATASETS = ("SerializeSparse", "DeserializeSparse", "RaggedTensorToVariant")
 class Program:
     """A training program, built as TPUEstimator builds it but with its own session."""
 
-    def __init__(self, use_tpu, cores, deployment, bad_ids, native):
+    def __init__(self, use_tpu, cores, deployment, bad_ids, native, part=slice(None)):
         os.environ["ESTIMATOR_EMB_NATIVE"] = str(int(native))
         tpu = {"bad_ids": bad_ids}
         if use_tpu:
@@ -117,7 +117,7 @@ class Program:
             }
         self.fed, self.seen, self.drop = [], {}, bad_ids == "drop"
         # Strings do not reach a TPU.
-        self.features = [one for one in FEATURES if not use_tpu or one.dtype is not object]
+        self.features = [one for one in FEATURES[part] if not use_tpu or one.dtype is not object]
         self.fixed, self.cores, self.datasets = use_tpu, cores, deployment == "PER_HOST_V2"
         estimator = ee.TPUEstimator(
             self.model_fn,
@@ -302,9 +302,13 @@ print(malformed.check(program, batches, slopes))
 """
 
 
-def cases(name, seeds, begins=lambda seed, happened: None):
-    """Yields each seed with a program that repeats its wrong result, or with None."""
-    program = Program(*CONFIGURATIONS[name])
+def cases(name, seeds, begins=lambda seed, happened: None, part=slice(None)):
+    """Yields each seed with a program that repeats its wrong result, or with None.
+
+    The program has the features FEATURES[part].
+    """
+    configuration = *CONFIGURATIONS[name], part
+    program = Program(*configuration)
     for seed in seeds:
         given, slopes, (number, key, happened) = generated(program, seed)
         begins(seed, [key, *happened])
@@ -314,7 +318,7 @@ def cases(name, seeds, begins=lambda seed, happened: None):
             wrong
             and REPEATS.format(
                 wrong=wrong,
-                configuration=CONFIGURATIONS[name],
+                configuration=configuration,
                 seed=seed,
                 number=number,
                 key=key,

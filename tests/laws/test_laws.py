@@ -17,12 +17,12 @@ TRAININGS = 10
 """Number of trainings per process."""
 
 
-SEEDS = (8, 37, 58, 62, 98)
+SEEDS = (1559, 5268, 6665, 3040)
 """Of trainings that together have every optimizer, form and option."""
 
 
 @pytest.mark.parametrize(
-    ("seed", "kernels"), [(8, "tensorflow"), *((seed, "native") for seed in SEEDS)]
+    ("seed", "kernels"), [(5268, "tensorflow"), *((seed, "native") for seed in SEEDS)]
 )
 def test_a_training_equals_numpy(seed, kernels, request):
     if kernels == "native":

@@ -11,10 +11,11 @@ import sampling
 CONFIGURATIONS = list(malformed.CONFIGURATIONS)
 
 
-@pytest.mark.parametrize("configuration", ["host, dropping", "two cores"])
-def test_malformed_batches_train_right_or_are_named_in_this_process(configuration, native):
-    seeds = range(20)
-    assert list(malformed.cases(configuration, seeds)) == [(seed, None) for seed in seeds]
+@pytest.mark.parametrize("configuration, first", [("host, dropping", 0), ("two cores", 1)])
+def test_malformed_batches_train_right_or_are_named_in_this_process(configuration, first, native):
+    seeds, half = range(20), slice(first, None, 2)
+    found = malformed.cases(configuration, seeds, part=half)
+    assert list(found) == [(seed, None) for seed in seeds]
 
 
 @pytest.mark.slow

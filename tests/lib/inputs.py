@@ -41,7 +41,7 @@ def dataset(batches):
         if isinstance(value, v1.SparseTensorValue):
             return tf.SparseTensor(*value)
         if isinstance(value, v1.ragged.RaggedTensorValue):
-            return tf.RaggedTensor.from_row_splits(value.values, value.row_splits)
+            return tf.RaggedTensor.from_row_splits(value.values, value.row_splits, validate=False)
         if tf.is_tensor(value):
             return value
         if isinstance(value, dict):

@@ -17,10 +17,11 @@ QUICK = [
 
 
 def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
-    """Trains with native kernels requested, and returns the logged reason for not using them."""
+    """Begins a training that requests native kernels. Returns the logged reason against them."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = host_engine.one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
-    host_engine.train(spec, BATCHES, native=False, num_cores=num_cores, asked=asked, shards=shards)
+    wanted = {"num_cores": num_cores, "asked": asked, "shards": shards}
+    next(host_engine.steps(spec, BATCHES, native=False, **wanted))
     before = "Tables use TensorFlow's ops, without native kernels: "
     lines = [line for line in harness.said(caplog) if "native" in line]
     lines = [line for line in lines if not line.startswith("Building native kernels ")]

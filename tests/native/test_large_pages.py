@@ -46,9 +46,9 @@ def step(native, rows):
 
 def test_tables_on_large_pages_keep_their_rows(native):
     with tf.Graph().as_default():
-        activations, tables, _ = step(native, 100_000)
+        activations, tables, _ = step(native, 40_000)
     for table in range(TABLES):
-        want = start(100_000) + table
+        want = start(40_000) + table
         np.testing.assert_array_equal(activations[table], want[IDS])
         np.subtract.at(want, IDS, np.float32(1))
         np.testing.assert_array_equal(tables[table], want)

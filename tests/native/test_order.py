@@ -115,7 +115,7 @@ def test_the_order_of_ids_is_written_and_followed(native, sparse, wide):
     "why, rows, shape, limit",
     [
         ("one id in each sample", 20_000, [5_000, 1], 0),
-        ("few rows of the table occur", 200_000, [90, 20], 0),
+        ("few rows of the table occur", 30_000, [90, 20], 0),
         ("the table is in the cache", 2_000, [90, 20], 0),
         ("the activations are not", 20_000, [40_000, 4], 0),
         ("sequences", 20_000, [90, 20], 20),

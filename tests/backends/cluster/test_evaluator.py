@@ -14,7 +14,7 @@ import estimator_emb as ee
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
-RUN = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 1, "log_step_count_steps": None}
+RUN = {**harness.SILENT, "save_checkpoints_steps": 2, "keep_checkpoint_max": 1}
 
 
 def model_fn(features, labels, mode, spec):
@@ -96,7 +96,7 @@ def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, c
     assert f"{tmp_path}/model.ckpt-2 {said}" in line
 
 
-def test_ends_if_training_has_ended_before_max_steps(tmp_path, monkeypatch, caplog):
+def test_ends_if_training_has_ended_before_max_steps_or_exports_fail(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", 2, 9)  # An earlier training's end does not count.
@@ -106,13 +106,8 @@ def test_ends_if_training_has_ended_before_max_steps(tmp_path, monkeypatch, capl
     said = "Training ended at step 6, before max_steps=9: this evaluator ends."
     assert harness.said(caplog)[-1] == said
 
-
-def test_raises_an_error_of_an_existing_checkpoint(tmp_path, monkeypatch):
-    cluster = Cluster(monkeypatch, tmp_path)
-    cluster.run("chief", 2, 2)
-
     def fail():
         raise ValueError("of the program")
 
     with pytest.raises(ValueError, match="of the program"):
-        cluster.run("evaluator", 1, 2, exporters=Calls(fail))
+        cluster.run("evaluator", 1, 6, exporters=Calls(fail))
