@@ -330,10 +330,10 @@ def calls_to_order(ops):
 
 
 def test_ordering_takes_linear_time():
-    assert calls_to_order(800) < 4.4 * calls_to_order(200)
+    assert calls_to_order(400) < 4.1 * calls_to_order(100)
 
 
-@pytest.mark.parametrize("kind", ["local", "emulated"])
+@pytest.mark.parametrize("kind", ["local", pytest.param("emulated", marks=pytest.mark.slow)])
 def test_a_loop_of_v1_behind_a_trained_layer_trains_as_one_of_v2(kind, tmp_path):
     """The loop's gradient leaves it through an Identity, as in `tf.compat.v1.nn.dynamic_rnn`."""
 
@@ -350,7 +350,7 @@ def test_a_loop_of_v1_behind_a_trained_layer_trains_as_one_of_v2(kind, tmp_path)
     x = np.array([[1.0, 2.0, 3.0]] * 4, np.float32)
     for version in (1, 2):
         with control_flow(version):
-            estimator = harness.of_kind(kind, model, tmp_path / str(version))
+            estimator = harness.of_kind(kind, model, tmp_path / str(version), run=harness.SILENT)
             batches = lambda params: tf.data.Dataset.from_tensors(({"x": x}, x)).repeat()  # noqa: E731
             estimator.train(batches, max_steps=2)
     first, second = (harness.saved(tmp_path / version, 2) for version in "12")

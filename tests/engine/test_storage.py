@@ -125,7 +125,7 @@ def test_orthogonal_initial_values_do_not_depend_on_slices():
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("servers", [2, 8])
+@pytest.mark.parametrize("servers", [8, 2])
 @pytest.mark.parametrize(
     "rows",
     [[100_000], [10_000] * 3, [3_000, 50, 400_000, 20_000, 700, 60_000], [20_000] * 13],

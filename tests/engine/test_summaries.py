@@ -327,7 +327,7 @@ def test_table_summaries_are_on_by_default_if_rare(every, wanted, monkeypatch):
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("cores, variable", [(None, None), (1, None), (None, "0")])
+@pytest.mark.parametrize("cores, variable", [(1, None), (None, None), (None, "0")])
 def test_table_summaries_are_written_by_default(cores, variable, tmp_path, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     if variable:

@@ -92,7 +92,9 @@ def make(
 def input_fn(params=None, steps=STEPS + 8):
     ids = tf.data.Dataset.from_tensor_slices(IDS[: 4 * steps]).shuffle(7, seed=3)
     ids = ids.batch((params or {}).get("batch_size") or 4, drop_remainder=True)
-    given = ids.map(lambda ids: dict.fromkeys(("count", "when"), ids[:, None]), num_parallel_calls=2)
+    given = ids.map(
+        lambda ids: dict.fromkeys(("count", "when"), ids[:, None]), num_parallel_calls=2
+    )
     return given.prefetch(2)
 
 
