@@ -165,8 +165,8 @@ class NothingInOtherSteps(v1.train.SessionRunHook):
         assert any(op.name.startswith("embedding_update/") for op in needed)
 
 
-def inputs(dropping=False):
-    batches = [made_batch(step, dropping) for step in range(1, STEPS + 1)]
+def inputs(dropping=False, steps=STEPS):
+    batches = [made_batch(step, dropping) for step in range(1, steps + 1)]
 
     def with_ragged(features, labels):
         return features | {"ragged": tf.RaggedTensor.from_sparse(features["ragged"])}, labels
@@ -337,7 +337,8 @@ def test_table_summaries_are_written_by_default(cores, variable, tmp_path, monke
         assert save_summary_steps < 100
         return ee.RunConfig(save_summary_steps=100, **kwargs)
 
-    trained(tmp_path, spec_of(), inputs(), cores, summaries=None, steps=1, config=config)
+    batch = inputs(steps=1)
+    trained(tmp_path, spec_of(), batch, cores, summaries=None, steps=1, config=config)
     tags = {tag for tag in harness.summaries(tmp_path)[1] if tag.startswith("embedding/")}
     figures = {"learning_rate", "ids", "distinct_ids", "rows_updated", "row_norm"}
     figures |= {"gradient_norm", "share_clipped"}
