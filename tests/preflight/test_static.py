@@ -49,6 +49,7 @@ def test_a_dlrm_passes_on_a_tpu_and_on_an_emulated_tpu(mode, same_message):
         mode=mode,
         embedding_config_spec=programs.spec(),
         device={"train": None, "eval": "host"}[mode],
+        per_host_input_for_training=True,
     )
     assert report.findings == () and report.status == 0
     assert report.mode == mode and report.replicas == 8 and report.batch_per_core == 16
