@@ -92,9 +92,11 @@ def test_checks_the_first_train_and_stops_the_program(run, same_message):
     same_message(re.sub(r"\d[\d,]* ops", "N ops", out))
 
 
-def test_findings_name_the_line_of_the_script(run, tmp_path):
-    status, out, _ = run(more=TEXT)
+def test_findings_name_the_line_of_the_script_for_any_number_of_cores(run, tmp_path):
+    status, out, _ = run(("--compile=no", "--shards=4"), more=TEXT)
     assert status == 1 and "Program, ops and shapes: 2 findings.\n" in out
+    assert out.startswith("The train step of one core, one of 4: ")
+    assert out.splitlines()[0].endswith(", 8 samples per core.")
     where = f"  {tmp_path}/program.py:{line_of('{more}', PROGRAM)}: "
     for op in ("AsString (op 'AsString', dtype float32)", "StringToNumber (op 'StringToNumber')"):
         assert f"{where}{op}: no TPU kernel has this op. Instead: keep strings on the host" in out
@@ -107,13 +109,21 @@ PJRT = "tpu_config = ee.TPUConfig(num_shards=16, device='pjrt', tables='{}')"
 @pytest.mark.parametrize(
     "parts, steps",
     [
-        ({"do": "estimator.evaluate(input_fn, steps=1)"}, ["eval step of one core, one of 8"]),
+        pytest.param(
+            {"do": "estimator.evaluate(input_fn, steps=1)"},
+            ["eval step of one core, one of 8"],
+            marks=pytest.mark.slow,
+        ),
         (
             {"do": f"ee.train_and_evaluate(estimator, {SPECS})"},
             ["train step of one core, one of 8", "eval step of one core, one of 8"],
         ),
         # PJRT devices that this machine lacks.
-        ({"made": PJRT.format("host")}, ["train step of one core, one of 16"]),
+        pytest.param(
+            {"made": PJRT.format("host")},
+            ["train step of one core, one of 16"],
+            marks=pytest.mark.slow,
+        ),
         ({"made": PJRT.format("device")}, ["train step of one core, one of 16"]),
     ],
 )
@@ -121,12 +131,6 @@ def test_checks_the_steps_that_the_program_runs(run, parts, steps):
     status, out, _ = run(**parts)
     found = [line.partition(":")[0] for line in out.splitlines() if line.startswith("The ")]
     assert status == 0 and found == [f"The {step}" for step in steps], out
-
-
-def test_the_number_of_cores_divides_the_batch(run):
-    _, out, _ = run(("--compile=no", "--shards=4"))
-    assert out.startswith("The train step of one core, one of 4: ")
-    assert out.splitlines()[0].endswith(", 8 samples per core.")
 
 
 @pytest.mark.parametrize(

@@ -43,7 +43,7 @@ sys.exit(status)
 """Starts a command as a cluster, like `estimator-emb cluster`, with other timeouts."""
 
 BEGIN = """
-import contextlib, json, os, signal, subprocess, sys, time
+import contextlib, json, os, signal, sys, time
 config = json.loads(os.environ["TF_CONFIG"])
 job, index = config["task"]["type"], config["task"]["index"]
 
@@ -68,7 +68,7 @@ def start(
 ):
     (directory / "program.py").write_text(BEGIN + textwrap.dedent(program))
     numbers = [seconds, lost, workers, servers, int(evaluator)]
-    arguments = [sys.executable, "-c", START, SCRIPT, *numbers, "program.py", "--flag=1"]
+    arguments = [sys.executable, "-c", START, SCRIPT, *numbers, "-S", "program.py", "--flag=1"]
     return subprocess.Popen(
         list(map(str, arguments)),
         cwd=directory,
@@ -254,6 +254,7 @@ def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, same_messag
 
 
 HANGS = """
+import subprocess
 def end(number, frame):
     print("saves", signal.Signals(number).name, flush=True)
     time.sleep(0.5 if job == "chief" else 0)

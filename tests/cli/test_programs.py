@@ -43,6 +43,7 @@ RUNS = {
 """Module -> existing files. The last but one prints what Python gave it."""
 
 
+@pytest.mark.fast(6)
 @pytest.mark.parametrize("module", RUNS)
 def test_a_module_runs_as_with_python(module, tmp_path, monkeypatch, capsys):
     *_, program, near = RUNS[module]

@@ -260,6 +260,7 @@ def test_trains_with_a_local_mirrored_strategy(estimator_lib, tmp_path):
 
     config = estimator_lib.run_config.RunConfig(
         model_dir=str(tmp_path),
+        save_summary_steps=None,
         train_distribute=v1.distribute.MirroredStrategy(["/cpu:0"]),
         eval_distribute=v1.distribute.MirroredStrategy(["/cpu:0"]),
     )

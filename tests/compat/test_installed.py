@@ -1,5 +1,6 @@
 """Errors and warnings of `import estimator_emb` for missing or unsuitable packages."""
 
+import json
 import logging
 import pathlib
 import sys
@@ -29,50 +30,62 @@ def install(folder, name, version, module, requires=()):
     (information / "top_level.txt").write_text(module + "\n")
 
 
-def error_of_import(folder):
-    """Imports estimator_emb with only the standard library and a folder. Returns the error."""
-    (folder / "packaging").symlink_to(pathlib.Path(packaging.__file__).parent)
+def errors_of_import(*folders):
+    """Imports estimator_emb with only the standard library and each folder. Returns the errors."""
+    for folder in folders:
+        (folder / "packaging").symlink_to(pathlib.Path(packaging.__file__).parent)
     program = f"""
-import sys
-sys.path[:0] = [{str(folder)!r}, {str(processes.ROOT)!r}]
-try:
-    import estimator_emb
-except ImportError as error:
-    print(error)
+import json, sys
+for folder in {[*map(str, folders)]!r}:
+    for name in [*sys.modules]:
+        if name.startswith(("estimator_emb", "packaging", "tensorflow", "tf_keras")):
+            del sys.modules[name]
+    path, sys.path = sys.path, [folder, {str(processes.ROOT)!r}, *sys.path]
+    try:
+        import estimator_emb
+    except ImportError as error:
+        print(json.dumps(str(error)))
+    sys.path = path
 """
     command = [sys.executable, "-S", "-c", program]
-    return processes.ended(command, 0, folder, None, {}).stdout.removesuffix("\n")
+    printed = processes.ended(command, 0, folders[0], None, {}).stdout.splitlines()
+    return [*map(json.loads, printed)]
 
 
-@pytest.mark.parametrize("remains", [False, True], ids=["nothing", "a folder of one"])
-def test_refuses_a_missing_tensorflow(tmp_path, remains):
-    if remains:
-        (tmp_path / "tensorflow" / "python").mkdir(parents=True)
-    assert error_of_import(tmp_path) == f"{NEEDED} none is installed: {OURS}"
+def error_of_import(folder):
+    (error,) = errors_of_import(folder)
+    return error
 
 
-@pytest.mark.fast(9)
-@pytest.mark.parametrize(
-    "name, version, keras",
-    [
-        *(("tensorflow", "2.14.0", None), ("tensorflow", "2.15.0", None)),
-        *(("tensorflow-cpu", "2.13.1", None), ("tensorflow-tpu", "2.14.0", None)),
-        *(("tf-nightly", "2.14.0.dev20230601", None), ("tensorflow", "2.18.1", None)),
-        *(("tensorflow", "2.21.0", "2.20.1"), ("tensorflow-cpu", "2.16.2", None)),
-        *(("tensorflow", "2.22.0rc0", None), ("tensorflow", "2.22.1", "2.24.0")),
-        *(("tensorflow", "2.23.0", None), ("intel-tensorflow", "2.16.2", "2.18.0")),
-    ],
-)
-def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(
-    tmp_path, name, version, keras, same_message
-):
-    install(tmp_path, name, version, "tensorflow")
-    install(tmp_path, "protobuf", "6.33.0" if version < "2.21" else "7.36.2", "google")
-    if keras:
-        install(tmp_path, "tf-keras", keras, "tf_keras")
-    error = error_of_import(tmp_path)
-    assert error.startswith("estimator_emb needs ") and f" {version}" in error and "pip " in error
-    same_message(error)
+def test_refuses_a_missing_tensorflow_and_a_folder_that_remains_of_it(tmp_path):
+    (tmp_path / "nothing").mkdir()
+    (tmp_path / "remains" / "tensorflow" / "python").mkdir(parents=True)
+    errors = errors_of_import(tmp_path / "nothing", tmp_path / "remains")
+    assert errors == [f"{NEEDED} none is installed: {OURS}"] * 2
+
+
+UNFIT = [
+    *(("tensorflow", "2.14.0", None), ("tensorflow", "2.15.0", None)),
+    *(("tensorflow-cpu", "2.13.1", None), ("tensorflow-tpu", "2.14.0", None)),
+    *(("tf-nightly", "2.14.0.dev20230601", None), ("tensorflow", "2.18.1", None)),
+    *(("tensorflow", "2.21.0", "2.20.1"), ("tensorflow-cpu", "2.16.2", None)),
+    *(("tensorflow", "2.22.0rc0", None), ("tensorflow", "2.22.1", "2.24.0")),
+    *(("tensorflow", "2.23.0", None), ("intel-tensorflow", "2.16.2", "2.18.0")),
+]
+
+
+def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_message):
+    folders = [tmp_path / str(number) for number in range(len(UNFIT))]
+    for folder, (name, version, keras) in zip(folders, UNFIT, strict=True):
+        folder.mkdir()
+        install(folder, name, version, "tensorflow")
+        install(folder, "protobuf", "6.33.0" if version < "2.21" else "7.36.2", "google")
+        if keras:
+            install(folder, "tf-keras", keras, "tf_keras")
+    for error, (_, version, _) in zip(errors_of_import(*folders), UNFIT, strict=True):
+        assert error.startswith("estimator_emb needs ") and f" {version}" in error
+        assert "pip " in error
+        same_message(error)
 
 
 @pytest.mark.parametrize(

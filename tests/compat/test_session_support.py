@@ -32,8 +32,8 @@ def test_session_support_refuses_calls_of_programs(name):
     [
         (None, None),
         ("reset_computation", "ResetComputation"),
-        ("shutdown_worker", "ShutdownLameWorkers"),
-        ("shutdown_all_workers", "ShutdownAllWorkers"),
+        pytest.param("shutdown_worker", "ShutdownLameWorkers", marks=pytest.mark.slow),
+        pytest.param("shutdown_all_workers", "ShutdownAllWorkers", marks=pytest.mark.slow),
     ],
 )
 def test_tpu_training_uses_session_support_only_if_the_environment_does(

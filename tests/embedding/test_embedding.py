@@ -150,7 +150,7 @@ def spec_of(parameters, tables=None):
 
 def make(spec, model_dir, **kwargs):
     model_fn = harness.gradient_model_fn(sorted(spec.table_to_config_dict))
-    return harness.estimator(model_fn, spec, model_dir, batch_size=1, **kwargs)
+    return harness.estimator(model_fn, spec, model_dir, 1, run=harness.SILENT, **kwargs)
 
 
 def train(spec, model_dir, steps, **kwargs):

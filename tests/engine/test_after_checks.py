@@ -115,8 +115,7 @@ def test_a_failed_check_stops_every_write(kind, use_native, version, native, mon
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
     with delays.control_flow(version), tf.Graph().as_default(), v1.Session() as session:
         model = Model(*BUILDS[kind])
-        session.run(v1.global_variables_initializer())
-        session.run(v1.local_variables_initializer())
+        session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
         for bad, message in BAD.values():
             before = session.run(model.variables)
             with pytest.raises(tf.errors.InvalidArgumentError) as error:

@@ -296,8 +296,8 @@ def test_unneeded_ops_do_not_join_the_step():
 
 def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
     with tf.Graph().as_default():
-        table = v1.get_variable("t", [1 << 22, 4], initializer=v1.ones_initializer())
-        gradient = tf.IndexedSlices(tf.ones([1, 4]), tf.constant([7]), tf.constant([1 << 22, 4]))
+        table = v1.get_variable("t", [1 << 20, 4], initializer=v1.ones_initializer())
+        gradient = tf.IndexedSlices(tf.ones([1, 4]), tf.constant([7]), tf.constant([1 << 20, 4]))
         write = v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, table)])
         row = tf.identity(table)[7] * 1.0
         reads_before_writes.order([write], [row])
@@ -310,7 +310,7 @@ def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
             assert session.run([row, write])[0].tolist() == [-1.0] * 4
     nodes = [node for device in metadata.step_stats.dev_stats for node in device.node_stats]
     allocated = [memory.total_bytes for node in nodes for memory in node.memory]
-    assert max(allocated, default=0) < 1 << 20
+    assert max(allocated, default=0) < 1 << 18
 
 
 def calls_to_order(ops):
@@ -330,10 +330,10 @@ def calls_to_order(ops):
 
 
 def test_ordering_takes_linear_time():
-    assert calls_to_order(800) < 4.4 * calls_to_order(200)
+    assert calls_to_order(400) < 4.1 * calls_to_order(100)
 
 
-@pytest.mark.parametrize("kind", ["local", "emulated"])
+@pytest.mark.parametrize("kind", ["local", pytest.param("emulated", marks=pytest.mark.slow)])
 def test_a_loop_of_v1_behind_a_trained_layer_trains_as_one_of_v2(kind, tmp_path):
     """The loop's gradient leaves it through an Identity, as in `tf.compat.v1.nn.dynamic_rnn`."""
 
@@ -350,7 +350,7 @@ def test_a_loop_of_v1_behind_a_trained_layer_trains_as_one_of_v2(kind, tmp_path)
     x = np.array([[1.0, 2.0, 3.0]] * 4, np.float32)
     for version in (1, 2):
         with control_flow(version):
-            estimator = harness.of_kind(kind, model, tmp_path / str(version))
+            estimator = harness.of_kind(kind, model, tmp_path / str(version), run=harness.SILENT)
             batches = lambda params: tf.data.Dataset.from_tensors(({"x": x}, x)).repeat()  # noqa: E731
             estimator.train(batches, max_steps=2)
     first, second = (harness.saved(tmp_path / version, 2) for version in "12")

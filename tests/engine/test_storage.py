@@ -8,7 +8,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import estimator_emb as ee
@@ -17,6 +17,7 @@ from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt
 from estimator_emb.spec.resolved import Table
 
 
+@settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(1, 70), st.sampled_from(["div", "mod"]))
 def test_shards_follow_div_and_mod(rows, shards, strategy):
     partition, every = Partition(rows, shards, strategy), np.arange(rows)
@@ -82,6 +83,7 @@ def test_shards_get_the_tables_initial_values(initializer):
     np.testing.assert_array_equal(np.concatenate(got), WHOLE)
 
 
+@pytest.mark.fast(5)
 @pytest.mark.parametrize("seed", [None, 7])
 @pytest.mark.parametrize(
     "kind",
@@ -125,7 +127,7 @@ def test_orthogonal_initial_values_do_not_depend_on_slices():
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("servers", [2, 8])
+@pytest.mark.parametrize("servers", [8, 2])
 @pytest.mark.parametrize(
     "rows",
     [[100_000], [10_000] * 3, [3_000, 50, 400_000, 20_000, 700, 60_000], [20_000] * 13],

@@ -69,6 +69,7 @@ def make(
     config = {"save_checkpoints_steps": 2, "keep_checkpoint_max": 2, **config}
     config.setdefault("log_step_count_steps", None)
     if use_tpu is None:
+        config.setdefault("save_summary_steps", None)
         return ee.Estimator(plain_model_fn, str(model_dir), ee.RunConfig(**config))
     tpu = {
         "iterations_per_loop": iterations,
@@ -91,10 +92,13 @@ def make(
 def input_fn(params=None, steps=STEPS + 8):
     ids = tf.data.Dataset.from_tensor_slices(IDS[: 4 * steps]).shuffle(7, seed=3)
     ids = ids.batch((params or {}).get("batch_size") or 4, drop_remainder=True)
-    ids = ids.map(lambda ids: ids[:, None], num_parallel_calls=2).prefetch(2)
-    return ids.map(lambda ids: {"count": ids, "when": ids})
+    given = ids.map(
+        lambda ids: dict.fromkeys(("count", "when"), ids[:, None]), num_parallel_calls=2
+    )
+    return given.prefetch(2)
 
 
+@functools.cache
 def batches(steps=STEPS):
     with tf.Graph().as_default(), tf1.Session() as session:
         batch = tf1.data.make_one_shot_iterator(input_fn()).get_next()["count"]
@@ -217,9 +221,9 @@ def test_a_killed_training_equals_an_uninterrupted_training(
 
 
 def test_consecutive_trainings_with_a_hook_continue_their_input(tmp_path):
-    estimator = make(tmp_path)
+    estimator = make(tmp_path, save_checkpoints_steps=5)
     hook = CheckpointInputPipelineHook(estimator)
-    for steps in (5, 6, STEPS):
+    for steps in (6, STEPS):
         estimator.train(input_fn, hooks=[hook], max_steps=steps)
     check_all_seen_once(harness.saved(tmp_path, STEPS))
 
@@ -274,8 +278,7 @@ def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
 def test_positions_are_saved_with_the_programs_own_saver(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
-    for step in (4, 7):
-        killed(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(step)])
+    killed(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(7)])
     # Without a saved model in the same folder, positions are saved as the RunConfig says.
     steps = (0, 2, 4, 6) if elsewhere else (3, 6)
     positions = [name for name in complete(tmp_path) if name.startswith("input")]
@@ -293,24 +296,23 @@ def said_in_training(caplog, *args):
     return said
 
 
-def test_a_training_without_the_hook_is_logged(tmp_path, caplog, same_message):
-    train(make(tmp_path), 4)
-    make(tmp_path).train(input_fn, max_steps=7)
-    said = said_in_training(caplog, make(tmp_path), 8)
+def test_a_training_without_the_hook_and_positions_of_later_steps_are_logged(
+    tmp_path, caplog, same_message
+):
+    made = make(tmp_path, save_checkpoints_steps=STEPS)
+    train(made, 4)
+    made.train(input_fn, max_steps=7)
+    said = said_in_training(caplog, made, 8)
     assert "no position of the input was saved with the model at step 7" in said
     same_message(said)
     # Batches 1 to 4 with the hook, batches 1 to 3 without it, and batch 5 with it again.
     check_counts(harness.saved(tmp_path, 8), [*batches()[:4], *batches()[:3], batches()[4]])
-
-
-def test_positions_of_later_steps_are_ignored(tmp_path, caplog, same_message):
-    train(make(tmp_path), 4)
     for path in glob.glob(f"{tmp_path}/*model.ckpt*"):
         os.remove(path)
     os.remove(tmp_path / "checkpoint")
-    os.remove(tmp_path / "input.ckpt-2.index")
-    said = said_in_training(caplog, make(tmp_path), 6)
-    assert "are of later steps (4): the input begins at its start" in said
+    os.remove(tmp_path / "input.ckpt-7.index")
+    said = said_in_training(caplog, made, 6)
+    assert "are of later steps (8): the input begins at its start" in said
     same_message(said)
     check_counts(harness.saved(tmp_path, 6), batches()[:6])
 

@@ -66,7 +66,7 @@ def test_overridden_checkpoint_callback_methods_are_called(tmp_path):
             return super()._get_file_path(epoch, logs)
 
     model = tf.keras.Sequential([layers.Dense(1, input_shape=(2,))])
-    model.compile(tf.keras.optimizers.legacy.SGD(0.01), "mse")
+    model.compile(tf.keras.optimizers.legacy.SGD(0.01), "mse", run_eagerly=True)
     callback = Named(str(tmp_path / "{epoch}.h5"), save_weights_only=True)
     model.fit(X, X[:, :1], epochs=2, verbose=0, callbacks=[callback])
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["1.h5", "2.h5"]

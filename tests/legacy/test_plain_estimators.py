@@ -21,10 +21,6 @@ def installed(monkeypatch):
         yield
 
 
-def plain(loss, w):
-    return v1.train.MomentumOptimizer(0.1, 0.5).minimize(loss, v1.train.get_global_step())
-
-
 def sharded(loss, w):
     optimizer = v1.tpu.CrossShardOptimizer(v1.train.MomentumOptimizer(0.1, 0.5))
     return optimizer.minimize(loss, v1.train.get_global_step())
@@ -43,14 +39,13 @@ def estimator(train_op, model_dir):
         w = v1.get_variable("w", initializer=1.0)
         y = features["x"] * w
         if mode == ee.ModeKeys.PREDICT:
-            y = y if train_op is plain else v1.tpu.cross_replica_sum(y)
-            return ee.EstimatorSpec(mode, predictions={"y": y})
+            return ee.EstimatorSpec(mode, predictions={"y": v1.tpu.cross_replica_sum(y)})
         loss = tf.reduce_sum(tf.square(y - 3.0))
         metrics = {"y": v1.metrics.mean(y)}
         step = train_op(loss, w) if mode == ee.ModeKeys.TRAIN else None
         return ee.EstimatorSpec(mode, loss=loss, train_op=step, eval_metric_ops=metrics)
 
-    return ee.Estimator(model_fn, str(model_dir))
+    return ee.Estimator(model_fn, str(model_dir), ee.RunConfig(**harness.SILENT))
 
 
 def input_fn():
@@ -58,24 +53,20 @@ def input_fn():
 
 
 def test_an_emulated_core_trains_as_without_a_tpu(tmp_path):
-    results = []
-    for train_op in (plain, sharded, summed):
-        made = estimator(train_op, tmp_path / train_op.__name__)
-        made.train(input_fn, steps=2)
-        receive = harness.receiver_of(x=(tf.float32, [None]))
-        serve = harness.exported(made, tmp_path / train_op.__name__ / "export", receive)
-        results.append(
-            [
-                harness.saved(made.model_dir, 2),
-                made.evaluate(input_fn),
-                [one["y"] for one in made.predict(input_fn)],
-                serve(tf.constant(X))["y"].numpy().tolist(),
-            ]
-        )
-    assert results[0] == results[1] == results[2]
     # The gradient of sum((x w - 3)^2) is 2 (30 w - 24).
     w, momentum = 1.0, 0.0
     for _ in range(2):
         momentum = 0.5 * momentum + 2 * (30 * w - 24)
         w -= 0.1 * momentum
-    np.testing.assert_allclose(results[0][0]["w"], w, rtol=1e-6)
+    for train_op in (sharded, summed):
+        made = estimator(train_op, tmp_path / train_op.__name__)
+        made.train(input_fn, steps=2)
+        saved = {"w": w, "w/Momentum": momentum, "global_step": 2}
+        harness.same(harness.saved(made.model_dir, 2), saved)
+    # Both have the same model in other modes.
+    y = np.float32(X * w)
+    metrics = {"y": np.mean(y), "loss": np.sum(np.square(y - 3)), "global_step": 2}
+    harness.same(made.evaluate(input_fn), metrics)
+    np.testing.assert_allclose([one["y"] for one in made.predict(input_fn)], [*y, *y], 1e-5)
+    serve = harness.exported(made, tmp_path / "export", harness.receiver_of(x=(tf.float32, [None])))
+    np.testing.assert_allclose(serve(tf.constant(X))["y"], y, 1e-5)

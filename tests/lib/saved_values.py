@@ -35,12 +35,9 @@ def write(path, variables, slices=None, hosts=None):
             places.append(f"{len(value)} {value.shape[1]} {start},{len(piece)}:-")
             tensors.append(piece)
             start += len(piece)
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        feeds = {tf.compat.v1.placeholder(piece.dtype, piece.shape): piece for piece in tensors}
-        save = tf.raw_ops.SaveV2(
-            prefix=str(path), tensor_names=names, shape_and_slices=places, tensors=list(feeds)
-        )
-        session.run(save, feeds)
+    tf.raw_ops.SaveV2(
+        prefix=str(path), tensor_names=names, shape_and_slices=places, tensors=tensors
+    )
     return str(path)
 
 

@@ -10,12 +10,11 @@ PER_CORE = BATCH // REPLICAS
 
 
 def input_fn(params):
-    """Returns a dataset with 13 numbers, an id and a list of ids per sample."""
-    features = {
-        "dense": tf.zeros([13]),
-        "user": tf.zeros([], tf.int64),
-        "history": tf.sparse.from_dense(tf.constant([3, 5], tf.int64)),
-    }
+    """Returns a dataset with 13 numbers per sample. For tables, also an id and a list of ids."""
+    features = {"dense": tf.zeros([13])}
+    if params["has_tables"]:
+        features["user"] = tf.zeros([], tf.int64)
+        features["history"] = tf.sparse.from_dense(tf.constant([3, 5], tf.int64))
     dataset = tf.data.Dataset.from_tensors((features, tf.zeros([1]))).repeat()
     return dataset.batch(params["batch_size"], drop_remainder=True)
 
@@ -53,7 +52,9 @@ def dlrm(features):
 
 def linear(features):
     """Returns logits [batch, 1] of a linear model."""
-    x = [features["dense"], features["user"], tf.reduce_mean(features["history"], axis=1)]
+    x = [features["dense"]]
+    if "user" in features:
+        x += [features["user"], tf.reduce_mean(features["history"], axis=1)]
     return layer(tf.concat(x, axis=1), "top", 1)
 
 
@@ -63,7 +64,7 @@ def model_fn_with(change=None, logits_of=linear, optimizer=None, **fields):
     Args:
       change: (logits, features) -> a tensor that is added to the loss.
       logits_of: features -> logits.
-      optimizer: optimizer of the dense variables, instead of Adam over all cores.
+      optimizer: optimizer of the dense variables, instead of gradient descent over all cores.
       **fields: fields of the TPUEstimatorSpec, as functions of (logits, labels).
     """
 
@@ -78,20 +79,22 @@ def model_fn_with(change=None, logits_of=linear, optimizer=None, **fields):
         given = {key: value(logits, labels) for key, value in fields.items()}
         train_op = None
         if mode == ee.ModeKeys.TRAIN:
-            adam = tf.compat.v1.train.AdamOptimizer(0.001)
-            used = optimizer or tf.compat.v1.tpu.CrossShardOptimizer(adam)
+            descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            used = optimizer or tf.compat.v1.tpu.CrossShardOptimizer(descent)
             train_op = used.minimize(loss, tf.compat.v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **given)
 
     return model_fn
 
 
-def estimator(model_fn, use_tpu=True, embedding_config_spec="dlrm", **tpu_config):
+def estimator(model_fn, use_tpu=True, embedding_config_spec=None, **tpu_config):
     tpu_config.setdefault("num_shards", REPLICAS)
     tpu_config.setdefault("per_host_input_for_training", ee.InputPipelineConfig.PER_HOST_V2)
     config = ee.RunConfig(tpu_config=ee.TPUConfig(**tpu_config))
-    tables = spec() if embedding_config_spec == "dlrm" else embedding_config_spec
-    return harness.configured(model_fn, tables, config, BATCH, params={}, use_tpu=use_tpu)
+    params = {"has_tables": embedding_config_spec is not None}
+    return harness.configured(
+        model_fn, embedding_config_spec, config, BATCH, params=params, use_tpu=use_tpu
+    )
 
 
 def to_number(x):

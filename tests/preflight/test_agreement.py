@@ -316,7 +316,7 @@ LATER = {
 }
 """Programs for which `use_tpu=True` raises no error before a session opens."""
 
-FAST = ("config dicts, PER_HOST_V1", "columns", "a rate that fails")
+FAST = ("columns", "a rate that fails")
 CASES = [
     pytest.param(kind, case, id=name, marks=[] if name in FAST else [pytest.mark.slow])
     for kind, cases in (("good", GOOD), ("raises", RAISE), ("later", LATER))

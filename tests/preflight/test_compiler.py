@@ -45,10 +45,9 @@ def lowered(tmp_path, monkeypatch):
     return of
 
 
-def compiled(model_fn, *generations, **kwargs):
-    return preflight.check_program(
-        programs.estimator(model_fn), programs.input_fn, generations=generations, **kwargs
-    )
+def compiled(model_fn, *generations, spec=None, **kwargs):
+    estimator = programs.estimator(model_fn, embedding_config_spec=spec)
+    return preflight.check_program(estimator, programs.input_fn, generations=generations, **kwargs)
 
 
 @pytest.mark.slow
@@ -71,7 +70,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
     def over_cores(x):
         return tf.compat.v1.tpu.cross_replica_sum(x)
 
-    step = built(programs.model_fn_with(change))
+    step = built(programs.model_fn_with(change), embedding_config_spec=programs.spec())
     loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)
     assert (loops, outcome, words) == (True, "accepted", "")
     # One sum each for the kernel, the bias, the helper of the activations, the function and its
@@ -82,8 +81,8 @@ def test_a_step_with_everything_is_lowered(tmp_path):
     shapes = sorted(one["shape"] for one in interface["arguments"])
     # The result of outside compilation, labels, users, dense features, histories. No replica id.
     assert shapes == [[], [16, 1], [16, 4, 16], [16, 13], [16, 16]]
-    # Kernel, bias and helper with two slots each, Adam's two powers, the global step.
-    assert len(interface["variables"]) == 3 * 3 + 2 + 1
+    # Kernel, bias, helper, the global step.
+    assert len(interface["variables"]) == 3 + 1
 
 
 @pytest.mark.slow
@@ -199,8 +198,7 @@ def test_a_timeout_is_no_finding(tmp_path):
 
 def test_a_refused_lowering_is_reported_once(lowered, monkeypatch):
     monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
-    estimator = programs.estimator(programs.model_fn_with(shape_of_a_value))
-    report = preflight.check_program(estimator, programs.input_fn, generations=("v3", "v4"))
+    report = compiled(programs.model_fn_with(shape_of_a_value), "v3", "v4", spec=programs.spec())
     assert report.status == 1 and report.versions is None
     _, _, of_compiler = str(report).partition("\nCompiler: the step did not get that far.\n")
     refused, words, *_ = of_compiler.splitlines()
@@ -268,8 +266,9 @@ def test_findings_come_before_the_compiler():
 @needs_compiler
 @pytest.mark.slow
 def test_a_dlrm_compiles_for_every_generation():
-    model_fn = programs.model_fn_with(logits_of=programs.dlrm)
-    report = compiled(model_fn, *compiler.GENERATIONS, compile=True)
+    adam = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer())
+    model_fn = programs.model_fn_with(logits_of=programs.dlrm, optimizer=adam)
+    report = compiled(model_fn, *compiler.GENERATIONS, spec=programs.spec(), compile=True)
     assert report.status == 1  # Tables need a TPUEstimator.
     outcomes = [one.outcome for one in report.tables]
     assert outcomes == ["accepted"] * 3 + ["refused"] * 3

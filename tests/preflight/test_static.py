@@ -23,7 +23,7 @@ STRINGS = "keep strings on the host: turn them into numbers in input_fn."
 
 def check(model_fn, input_fn=programs.input_fn, mode="train", **kwargs):
     estimator = programs.estimator(model_fn, **kwargs)
-    return preflight.check_program(estimator, input_fn, mode, compile=False)
+    return preflight.check_program(estimator, input_fn, mode, ["v4"], compile=False)
 
 
 def findings_of(model_fn, *args, **kwargs):
@@ -37,14 +37,20 @@ def found(change, **kwargs):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_dlrm_passes(mode, same_message):
+def test_a_dlrm_passes_on_a_tpu_and_on_an_emulated_tpu(mode, same_message):
     metrics = {}
     if mode == "eval":
         metrics["eval_metrics"] = lambda logits, labels: (
             lambda labels, logits: {"error": tf.compat.v1.metrics.mean(labels - logits)},
             {"labels": labels, "logits": logits},
         )
-    report = check(programs.model_fn_with(logits_of=programs.dlrm, **metrics), mode=mode)
+    report = check(
+        programs.model_fn_with(logits_of=programs.dlrm, **metrics),
+        mode=mode,
+        embedding_config_spec=programs.spec(),
+        device={"train": None, "eval": "host"}[mode],
+        per_host_input_for_training=True,
+    )
     assert report.findings == () and report.status == 0
     assert report.mode == mode and report.replicas == 8 and report.batch_per_core == 16
     assert report.op_count > 25
@@ -54,13 +60,12 @@ def test_a_dlrm_passes(mode, same_message):
     same_message(str(report).replace(f"{report.op_count} ops", "N ops"))
 
 
-FALSE = "The program said use_tpu=False; the step was built as with use_tpu=True."
-
-
-@pytest.mark.parametrize("where, notes", [({"use_tpu": False}, (FALSE,)), ({"device": "host"}, ())])
-def test_host_programs_are_checked_as_on_a_tpu(where, notes):
-    report = check(programs.model_fn_with(), **where)
-    assert report.findings == () and report.notes == notes
+def test_programs_off_a_tpu_are_checked_as_on_a_tpu():
+    report = check(programs.model_fn_with(), use_tpu=False)
+    assert report.findings == ()
+    assert report.notes == (
+        "The program said use_tpu=False; the step was built as with use_tpu=True.",
+    )
 
 
 def without_kernels(logits, features):
@@ -105,14 +110,14 @@ def test_predictions_need_no_labels(labels):
     seen = []
 
     def input_fn(params):
-        dataset = programs.input_fn(params)
+        dataset = programs.input_fn({**params, "has_tables": True})
         return dataset.map(lambda features, _: features if labels == "none" else (features, None))
 
     def model_fn(features, labels, mode, params):
         seen.append((sorted(features), labels))
         return ee.TPUEstimatorSpec(mode, predictions={"dense": features["dense"] * 2.0})
 
-    (said,) = findings_of(model_fn, input_fn, mode="infer", embedding_config_spec=None)
+    (said,) = findings_of(model_fn, input_fn, mode="infer")
     assert said.startswith(
         "features['history']: Can not convert a SparseTensor into a Tensor: only"
     )
@@ -179,21 +184,19 @@ def soft_placement(monkeypatch):
     monkeypatch.setattr(context.context(), "_soft_device_placement", True)
 
 
-@pytest.mark.parametrize("where", ["body", "branch", "function"])
-def test_soft_placement_sets_host_ops_aside(where, soft_placement):
+def test_soft_placement_sets_host_ops_aside(soft_placement):
     """TensorFlow's automatic outside compilation does so too, and SimCLR trained with it."""
 
     def change(logits, features):
-        total = tf.reduce_sum(logits)
-        if where == "branch":
-            return tf.cond(total > 0, lambda: to_number(total), lambda: total)
-        return tf.function(to_number)(total) if where == "function" else to_number(total)
+        total = to_number(tf.reduce_sum(logits))
+        total = tf.function(to_number)(total)
+        return tf.cond(total > 0, lambda: to_number(total), lambda: total)
 
     report = check(programs.model_fn_with(change))
     assert report.findings == () and report.status == 0
     (note,) = report.notes
     assert note.startswith(
-        "Set aside: 2 ops that no TPU runs, and that TensorFlow puts on the host"
+        "Set aside: 6 ops that no TPU runs, and that TensorFlow puts on the host"
     )
     assert all(f"{op} ({line(to_number)})" in note for op in ("StringToNumber", "AsString"))
 
@@ -213,15 +216,12 @@ def number_of_host(loss):
     return loss + tf.cast(xla.replica_id(), tf.float32)
 
 
-def test_host_call_cannot_read_the_replica_id(same_message):
-    """A core's step has a replica id, but a host does not."""
-
+def test_a_step_can_read_the_replica_id_and_its_host_call_cannot(same_message):
     def change(logits, features):
         return tf.reduce_sum(logits) * tf.cast(xla.replica_id(), tf.float32)
 
-    assert found(change) == []
-    model_fn = programs.model_fn_with(host_call=lambda logits, labels: (number_of_host, [logits]))
-    (said,) = findings_of(model_fn)
+    host_call = {"host_call": lambda logits, labels: (number_of_host, [logits])}
+    (said,) = findings_of(programs.model_fn_with(change, **host_call))
     assert said.startswith(f"{line(number_of_host)}: XlaReplicaId (op 'host_call/XlaReplicaId'): ")
     same_message(said.partition(": ")[2])
 
