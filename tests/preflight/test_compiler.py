@@ -16,6 +16,7 @@ from tpu_described import NO_ESTIMATOR
 import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.backends.xla import core_step, lower
+from estimator_emb.catalog import installing
 from estimator_emb.preflight import compiler
 from estimator_emb.preflight import described_step as step_lib
 
@@ -212,8 +213,8 @@ def test_compilation_without_the_extra_is_skipped_or_refused(monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_COMPILER_PYTHON", raising=False)
     monkeypatch.setattr(compiler, "REQUIRED", ("no_such_jax", "no_such_libtpu"))
     how = (
-        f"no_such_jax and no_such_libtpu not installed in {sys.executable}: pip install "
-        "'.[preflight]' (in a clone of estimator_emb), or name an interpreter that has them in "
+        f"no_such_jax and no_such_libtpu not installed in {sys.executable}: "
+        f"{installing.extra('preflight')}, or name an interpreter that has them in "
         "ESTIMATOR_EMB_COMPILER_PYTHON."
     )
     report = compiled(programs.model_fn_with(), "v4")
