@@ -283,8 +283,8 @@ class PendingLookup:
             sizes.check_fits(tables, step.training, divide)
         with placement.on_cpu():
             created = creation.create(tables, step.training, place.on_tpu, place.shards, place.host)
-        if not place.in_step:  # Sparse updates are elsewhere.
-            storage.save_in_place(table for table in created if table.optimizer is not None)
+            if not place.in_step:  # Sparse updates are elsewhere.
+                storage.save_in_place(table for table in created if table.optimizer is not None)
         self.live = LiveTables(self, created)
         if tables:
             self.live.look_up(used)

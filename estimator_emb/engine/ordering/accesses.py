@@ -35,7 +35,6 @@ FUNCTIONS = {
 }
 """Type of an op that calls functions -> index of the first input that they get."""
 
-
 _NO_DIRECT_WRITES = _NEITHER | READS | _PASSING | FUNCTIONS.keys()
 """Ops that write no resource variable, unless a function that they call does."""
 

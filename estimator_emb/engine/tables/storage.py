@@ -309,10 +309,11 @@ def save_in_place(tables: Iterable[StoredTable]) -> None:
     created here end that mode before such a read. The next update starts the mode again, and copies
     the variable only if something still reads it.
     """
-    for variable in [variable for table in tables for variable in table.all_variables]:
-        read = variable._graph_element.op
-        with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
-            read._add_control_inputs([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)])
+    for table in tables:
+        for variable in table.all_variables:
+            read = variable._graph_element.op
+            with tf.name_scope(f"{variable.op.name}/in_place/"), tf.device(variable.device):
+                read._add_control_inputs([tf.raw_ops.DisableCopyOnRead(resource=variable.handle)])
 
 
 def saved_name(variable: tf.Variable) -> str:
