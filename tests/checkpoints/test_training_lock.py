@@ -158,17 +158,18 @@ def test_trains_without_a_lock_if_unsupported(place, why_not, tmp_path, monkeypa
 
 def test_only_one_thread_holds_the_lock(tmp_path):
     """Threads take the lock again and again, and each holder removes the lock file."""
-    inside, most, held, refused = [], [], [], []
+    inside, counts, held, refused = [], [], [], []
 
     def many():
         for _ in range(200):
             try:
                 with training_lock.held(str(tmp_path)):
                     inside.append(None)
-                    most.append(len(inside))
-                    while not refused:  # The other threads come in the meantime.
+                    counts.append(len(inside))
+                    while not refused and len(inside) == 1:  # Until a second thread comes.
                         time.sleep(0.001)
-                    held.append(time.sleep(0))
+                    time.sleep(0)
+                    held.append(None)
                     inside.pop()
             except RuntimeError:
                 refused.append(None)
@@ -178,8 +179,8 @@ def test_only_one_thread_holds_the_lock(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(held) + len(refused) == 1600
-    assert set(most) == {1}
+    assert len(held) + len(refused) == 8 * 200
+    assert set(counts) == {1}
     assert not lock_of(tmp_path).exists() and not training_lock._descriptors
 
 

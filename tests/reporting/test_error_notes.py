@@ -71,17 +71,17 @@ def test_a_session_error_has_its_cause_and_line(tmp_path, device):
     assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
 
 
-ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [name])])"
+ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [data])])"
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("name", ["of my model", 7], ids=["op", "function"])
+@pytest.mark.parametrize("data", ["of my model", 2.5], ids=["one branch", "branch in a branch"])
 @pytest.mark.parametrize("shards", [None, 2])
-def test_an_error_in_a_function_or_on_another_core_has_its_line(tmp_path, shards, name):
-    # TensorFlow asserts in a branch, unless the data are strings.
+def test_an_error_in_a_branch_or_on_another_core_has_its_line(tmp_path, shards, data):
+    # TensorFlow asserts in a branch of its own, unless the data are strings or int32.
     def asserted(values):
         good = tf.reduce_all(values > 0)
-        with tf.control_dependencies([tf.debugging.Assert(good, [name])]):
+        with tf.control_dependencies([tf.debugging.Assert(good, [data])]):
             return tf.identity(values)
 
     def model_fn(features, labels, mode, params):
@@ -99,7 +99,7 @@ def test_an_error_in_a_function_or_on_another_core_has_its_line(tmp_path, shards
         estimator.train(input_fn, steps=1)
     line = asserted.__code__.co_firstlineno + 2
     said, made = caught.value.message.splitlines()
-    assert said == f"assertion failed: [{name}]"
+    assert said == f"assertion failed: [{data}]"
     assert made.endswith(f" was made by {__file__}, line {line}, in asserted: {ASSERTED}")
 
 
