@@ -120,7 +120,7 @@ class _CloseHook(tf.compat.v1.train.SessionRunHook):
     def _wait(self, waiting: contextlib.ExitStack, in_main_thread: bool) -> None:
         by_ctrl_c = in_main_thread and waiting.enter_context(stopping.at_system_defaults())
         with console.shown():
-            console.logger.warning(
+            console.logger.info(
                 "%s: its steps are done. It waits for TensorFlow to close its dataset, whose "
                 "current op must end first%s.",
                 self._method,

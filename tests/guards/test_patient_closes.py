@@ -45,6 +45,7 @@ def make(kind, model_dir):
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog):
+    caplog.set_level("INFO", "estimator_emb")
     reached, ended = threading.Event(), threading.Event()
     before = signal.getsignal(signal.SIGINT)
 
