@@ -119,13 +119,14 @@ def test_minimize_works_in_wrap_function():
 
 
 def test_initializers_run_in_any_order():
+    """The average starts as `w`, and the rate from `iterations`, which may be initialized later."""
     with tf.Graph().as_default():
-        w = tf.Variable(tf.random.normal([300, 300]))
+        w = tf.Variable(tf.random.normal([300, 300]))  # So large that its initializer may be last.
         optimizer = Adagrad(schedules.ExponentialDecay(0.1, 10, 0.5), use_ema=True)
         optimizer.build([w])
         average = optimizer.variables[1]
         initialize = v1.global_variables_initializer()
-        for _ in range(10):
+        for _ in range(10):  # Each session has its own order.
             with v1.Session() as session:
                 session.run(initialize)
                 np.testing.assert_array_equal(*session.run([w, average]))

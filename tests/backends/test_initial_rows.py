@@ -85,7 +85,7 @@ def begun(names, seed, host):
 @pytest.mark.parametrize(
     "seed, names",
     [(0, SOME), *(pytest.param(one, BOUNDED | WHOLE, marks=pytest.mark.slow) for one in (0, None))],
-    ids=str,
+    ids=["some", "seed", "no seed"],
 )
 def test_hosts_begin_with_the_rows_of_one_process(seed, names):
     want = begun(names, seed, ALONE)

@@ -283,8 +283,8 @@ def test_index_gives_the_sizes_of_data_files(tmp_path):
         assert checkpoint_files.file_of(path, name) in sizes
 
 
-def test_finds_the_data_file_of_each_variable(tmp_path, monkeypatch):
-    monkeypatch.setattr(saver, "FILE_BYTES", 160)
+def test_names_the_variable_of_a_damaged_file(tmp_path, monkeypatch):
+    monkeypatch.setattr(saver, "FILE_BYTES", 160)  # One [10, 4] variable.
     monkeypatch.setattr(saver, "MOST_FILES", 2)
     monkeypatch.setattr(saver.os, "cpu_count", lambda: 2)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:

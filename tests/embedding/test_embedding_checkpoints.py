@@ -267,10 +267,10 @@ def test_tables_that_would_share_a_variable_are_refused(tmp_path):
     assert set(moved.variables) == set(names)
 
 
-def test_checkpoint_from_tensorflow_refuses_other_checkpoints(tmp_path):
-    def error(path, destination="new", *arguments):
-        given = path, f"{tmp_path}/{destination}", *arguments
-        return harness.refusal(ValueError, embedding.checkpoint_from_tensorflow, *given)
+def test_a_refused_move_back_writes_no_files(tmp_path):
+    def error(path, destination="new", **names):
+        given = embedding.checkpoint_from_tensorflow, path, f"{tmp_path}/{destination}"
+        return harness.refusal(ValueError, *given, **names)
 
     ours = write(tmp_path / "ours", {"t": np.ones([4, 2], np.float32)})
     assert error(ours).startswith(f"{ours!r} is no checkpoint of tf.train.Checkpoint")
@@ -285,9 +285,8 @@ def test_checkpoint_from_tensorflow_refuses_other_checkpoints(tmp_path):
     layer.build()
     both = tf.train.Checkpoint(embedding=layer).write(f"{tmp_path}/both")
     assert "two variables would be called 't/Adagrad'" in error(both)
-    assert f"names ['u'], and the tables of {both!r} are" in error(both, "new", {"u": "x"})
-    layouts = tf.Variable(b"stacked")
-    layer._sparse_core_table_layouts = layouts
+    assert f"names ['u'], and the tables of {both!r} are" in error(both, variables={"u": "x"})
+    layer._sparse_core_table_layouts = tf.Variable(b"stacked")  # TPUEmbeddingV2 saves this too.
     stacked = tf.train.Checkpoint(embedding=layer).write(f"{tmp_path}/stacked")
     assert error(stacked).startswith(f"{stacked!r} is a checkpoint of TPUEmbeddingV2, whose rows")
     assert not list(tmp_path.glob("new*"))

@@ -33,68 +33,73 @@ def test_settings_with_a_counterpart_are_translated():
     def rows(shape, dtype=tf.float32):
         return tf.ones(shape, dtype)
 
-    step = tf.Variable(3, dtype=tf.int64)
-    rates = []
-
-    def rate(step):
-        rates.append(step.dtype)
-        return tf.cast(step, tf.float32) * 0.25
-
     spec = spec_of(
         {
-            "a": ee.FeatureConfig("plain", weight_key="a_weights"),
-            "b": ee.FeatureConfig("plain", max_sequence_length=4),
-            "c": ee.FeatureConfig("own_rate"),
-            "d": ee.FeatureConfig("by_step"),
-            "e": ee.FeatureConfig("by_step_too"),
-            "f": ee.FeatureConfig("by_schedule"),
+            "weighted": ee.FeatureConfig("plain", weight_key="weights"),
+            "sequence": ee.FeatureConfig("plain", max_sequence_length=4),
+            "adam": ee.FeatureConfig("own_optimizer"),
         },
         plain=ee.TableConfig(7, 3, rows, combiner=None),
-        own_rate=trained_by(ee.AdamParameters(0.5, beta1=0.7))._replace(
+        own_optimizer=trained_by(ee.AdamParameters(0.5, beta1=0.7))._replace(
             combiner="sqrtn", learning_rate=0.75
-        ),
-        by_step=ee.TableConfig(5, 2, learning_rate_fn=rate),
-        by_step_too=ee.TableConfig(5, 2, learning_rate_fn=rate),
-        by_schedule=trained_by(embedding.SGD(0.5, clipvalue=(-1.0, 0.25)))._replace(
-            learning_rate_fn=lambda step: tf.compat.v1.train.exponential_decay(1.0, step, 1, 0.5)
         ),
         optimization_parameters=ee.AdagradParameters(0.3, 0.2),
         clipping_limit=0.5,
         pipeline_execution_with_tensor_core=True,
         partition_strategy="mod",
     )
-    got = embedding.to_tensorflow(spec, strict=True, step=step)
+    got = embedding.to_tensorflow(spec, strict=True)
     assert got.losses == ()
     assert got.pipeline_execution_with_tensor_core
-    assert got.weight_keys == {"a": "a_weights"}
-    weights = got.weights({"a_weights": "of a", "a": "ids"})
-    assert weights == {"a": "of a", **dict.fromkeys("bcdef")}
-    assert set(got.features) == set("abcdef")
+    assert got.weight_keys == {"weighted": "weights"}
+    weights = got.weights({"weights": "its weights", "weighted": "its ids"})
+    assert weights == {"weighted": "its weights", "sequence": None, "adam": None}
+    assert set(got.features) == {"weighted", "sequence", "adam"}
     assert all(type(feature) is theirs.FeatureConfig for feature in got.features.values())
-    plain, own, by_step, too, schedule = (got.features[key].table for key in "acdef")
-    assert plain is got.features["b"].table
-    assert got.features["b"].max_sequence_length == 4
+    plain, own = (got.features[key].table for key in ("weighted", "adam"))
+    assert plain is got.features["sequence"].table
+    assert got.features["sequence"].max_sequence_length == 4
     assert (plain.name, plain.vocabulary_size, plain.dim) == ("plain", 7, 3)
     assert (plain.combiner, plain.initializer) == ("sum", rows)
     assert vars(plain.optimizer) == vars(theirs.Adagrad(0.3, 0.2, clipvalue=0.5))
     assert (own.combiner, own.optimizer.learning_rate) == ("sqrtn", 0.75)
     assert (type(own.optimizer), own.optimizer.beta_1) == (theirs.Adam, 0.7)
-    # TPUEmbedding sends each function to the hardware once, so tables share its translation.
-    assert by_step.optimizer.learning_rate is too.optimizer.learning_rate
-    assert float(by_step.optimizer.learning_rate()) == 0.75
-    assert float(schedule.optimizer.learning_rate()) == 0.125
+
+
+def test_learning_rate_functions_get_the_step():
+    step = tf.Variable(3, dtype=tf.int64)
+    types = set()
+
+    def quarters(step):
+        types.add(step.dtype)
+        return tf.cast(step, tf.float32) * 0.25
+
+    def halved(step):
+        return tf.compat.v1.train.exponential_decay(1.0, step, 1, 0.5)
+
+    spec = spec_of(
+        a=ee.TableConfig(5, 2, learning_rate_fn=quarters),
+        b=ee.TableConfig(5, 2, learning_rate_fn=quarters),
+        c=trained_by(embedding.SGD(0.5))._replace(learning_rate_fn=halved),
+        optimization_parameters=ee.AdagradParameters(0.3),
+    )
+
+    def rates(step):
+        features = embedding.to_tensorflow(spec, strict=True, step=step).features
+        return [features[f"x_{name}"].table.optimizer.learning_rate for name in "abc"]
+
+    a, b, c = rates(step)
+    assert a is b  # TPUEmbedding sends each function to the hardware once.
+    assert (float(a()), float(c())) == (3 * 0.25, 0.5**3)
     step.assign(4)
-    assert float(tf.function(by_step.optimizer.learning_rate)()) == 1.0
-    assert float(tf.function(schedule.optimizer.learning_rate)()) == 0.0625
-    assert set(rates) == {tf.int64}
-    limits = schedule.optimizer.clip_gradient_min, schedule.optimizer.clip_gradient_max
-    assert limits == (-0.5, 0.25)
-    by_function = embedding.to_tensorflow(spec, step=lambda: 8)
-    assert float(by_function.features["d"].table.optimizer.learning_rate()) == 2.0
+    assert (float(tf.function(a)()), float(tf.function(c)())) == (4 * 0.25, 0.5**4)
+    assert types == {tf.int64}
+    assert float(rates(lambda: 8)[0]()) == 8 * 0.25
 
 
 @pytest.mark.parametrize(
-    "own", [(None, None), (-1.0, None), (-0.25, 0.125), (0.75, 2.0), (-2.0, -0.75)]
+    "own",
+    [(None, None), (-1.0, None), (-1.0, 0.25), (-0.25, 0.125), (0.75, 2.0), (-2.0, -0.75)],
 )
 def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
     table = trained_by(embedding.SGD(clipvalue=None if own == (None, None) else own))

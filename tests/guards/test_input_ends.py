@@ -67,13 +67,18 @@ OF_PROGRAM = tf.errors.OutOfRangeError(None, None, "of the program")
 @pytest.mark.parametrize(
     "error", [None, StopIteration(), OF_PROGRAM], ids=lambda one: type(one).__name__
 )
-def test_an_intended_end_is_not_logged(error, tmp_path, log):
-    """A hook ends the training, it has no number of steps, or the input has exactly enough."""
+def test_an_end_by_a_hook_is_not_logged(error, tmp_path, log):
     estimator = without_tables(tmp_path)
     estimator.train(input_of(12), hooks=[ending(error)], max_steps=7)
     assert estimator.get_variable_value("global_step") == 2
-    estimator.train(input_of(12))
-    estimator.train(input_of(12), max_steps=8)
+    assert ended(log) == []
+
+
+def test_an_intended_end_is_not_logged(tmp_path, log):
+    """The training has no number of steps, or the input has exactly enough."""
+    estimator = without_tables(tmp_path)
+    estimator.train(input_of(12))  # Three steps.
+    estimator.train(input_of(12), max_steps=6)
     assert ended(log) == []
 
 
