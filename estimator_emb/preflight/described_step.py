@@ -27,7 +27,7 @@ from estimator_emb.catalog import limits
 from estimator_emb.catalog.slices import CORES_PER_HOST, Slice
 from estimator_emb.compat import custom_gradients
 from estimator_emb.compat.internals.estimators import ModeKeys
-from estimator_emb.compat.internals.graphs import data_nest, fn_args
+from estimator_emb.compat.internals.graphs import data_nest, fn_args, not_converted
 from estimator_emb.compat.internals.tpu import split_compile_and_replicate
 from estimator_emb.compat.internals.tpu_estimator import (
     OutfeedHostCall,
@@ -168,9 +168,8 @@ def _acceptable(input_fn: Function, taken: set[str], context: Any, step: Step) -
             made = input_fn(**kwargs)
         if not isinstance(made, tf.data.Dataset):
             return on_core(made)
-        if isinstance(made.element_spec, tuple):
-            return made.map(lambda *element: on_core(element))
-        return made.map(on_core)
+        is_tuple = isinstance(made.element_spec, tuple)
+        return made.map(not_converted(lambda *parts: on_core(parts if is_tuple else parts[0])))
 
     return takes(for_core, fn_args(input_fn))
 

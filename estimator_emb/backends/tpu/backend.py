@@ -16,7 +16,7 @@ from estimator_emb.backends.base import Backend, EstimatorRequest, Function
 from estimator_emb.backends.tpu.embedding import INFERENCE, TRAINING, TPUEmbedding, VariablesAndOps
 from estimator_emb.catalog.limits import refuse
 from estimator_emb.compat.internals.estimators import ModeKeys
-from estimator_emb.compat.internals.graphs import fn_args
+from estimator_emb.compat.internals.graphs import fn_args, not_converted
 from estimator_emb.engine.inputs import PADDING_ID
 from estimator_emb.engine.tables import functions, helper_variable, scopes, variable_names
 from estimator_emb.engine.tables.sizes import describe
@@ -106,9 +106,8 @@ def as_hardware_reads(made: Any, tables: list[Table]) -> Any:
         for key in (feature.key, feature.weight_key)
     ):
         return made
-    return made.map(
-        lambda *parts: _element(parts if isinstance(element, tuple) else parts[0], tables)
-    )
+    is_tuple = isinstance(element, tuple)
+    return made.map(not_converted(lambda *parts: _element(parts if is_tuple else parts[0], tables)))
 
 
 def _element(element: Any, tables: list[Table]) -> Any:
