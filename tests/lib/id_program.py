@@ -51,7 +51,11 @@ def make(
         "iterations_per_loop": iterations,
         "per_host_input_for_training": ee.InputPipelineConfig.PER_HOST_V2,
     }
-    run = {"save_checkpoints_steps": 2, "experimental_max_worker_delay_secs": 0}
+    run = {
+        "save_checkpoints_steps": 2,
+        "save_summary_steps": None,
+        "experimental_max_worker_delay_secs": 0,
+    }
     return harness.estimator(
         model_fn, spec, model_dir, 4, device, cores, run, tpu, use_tpu=use_tpu, **kwargs
     )

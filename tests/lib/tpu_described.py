@@ -124,7 +124,7 @@ class Program:
         program = self.model_fn, self.spec, model_dir, 4 * CORES_PER_HOST
         tpu = {"iterations_per_loop": 2, **self.tpu}
         return harness.estimator(
-            *program, num_shards=self.replicas, run={}, tpu=tpu, **self.arguments
+            *program, num_shards=self.replicas, run=harness.SILENT, tpu=tpu, **self.arguments
         )
 
     def described(self, model_dir):
