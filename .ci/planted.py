@@ -145,7 +145,7 @@ def lines_by_test(recorded: pathlib.Path) -> collections.Counter[str]:
 
 
 def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) -> list[str]:
-    """Returns the tests that run a statement, or all tests if it is not recorded which.
+    """Returns the tests that run a statement. None are recorded if other processes run it.
 
     First are those that run the module, and of them those that run few lines: they end soon, and
     are likely to be about the statement.
@@ -158,7 +158,7 @@ def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) 
     recorded_lines = {statement.lineno, *range(statement.lineno, end)}
     tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
     of_module = set().union(*lines.values())
-    return sorted(tests or counts, key=lambda test: (test not in of_module, counts[test], test))
+    return sorted(tests, key=lambda test: (test not in of_module, counts[test], test))
 
 
 class Chosen:
@@ -176,9 +176,10 @@ class Chosen:
 
 
 def failures(tree: pathlib.Path, tests: list[str], *options: str) -> list[str]:
-    """Returns the names of the given tests that fail. Tests that are gone are left out.
+    """Returns the names of the given tests that fail, or of all tests if none are given.
 
-    The tests run in a fork, which need not import TensorFlow again.
+    Given tests run in a fork, which need not import TensorFlow again. Tests that are gone are left
+    out. All tests run in new processes, because some measure the memory of theirs.
     """
     files = sorted({test.partition("::")[0] for test in tests})
     with tempfile.TemporaryFile("w+") as output:
@@ -191,8 +192,8 @@ def failures(tree: pathlib.Path, tests: list[str], *options: str) -> list[str]:
                 os.environ["PYTHONPATH"] = sys.path[0] = str(tree)
                 os.dup2(output.fileno(), 1)
                 os.dup2(output.fileno(), 2)
-                arguments = ["-q", "-n0", *options, *filter(os.path.exists, files)]
-                status = pytest.main(arguments, [Chosen(tests)])
+                chosen = ["-n0", *filter(os.path.exists, files)] if tests else []
+                status = pytest.main(["-q", *chosen, *options], [Chosen(tests)])
             finally:
                 os._exit(status)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
