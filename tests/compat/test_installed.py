@@ -1,5 +1,6 @@
 """Errors and warnings of `import estimator_emb` for missing or unsuitable packages."""
 
+import importlib.metadata
 import json
 import logging
 import pathlib
@@ -172,7 +173,9 @@ def test_refuses_a_newer_tensorflow_without_a_private_name(tmp_path, monkeypatch
     monkeypatch.syspath_prepend(tmp_path)
     import names_of_tensorflow
 
-    monkeypatch.setattr(installed, "_distribution", lambda: types.SimpleNamespace(name=name))
+    install(tmp_path, name, "2.23.0", "tensorflow")
+    provided = {"tensorflow": [name]}
+    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: provided)
     with pytest.raises(ImportError) as raised:
         installed.newer_than_tried("2.23.0", names_of_tensorflow)
     monkeypatch.delitem(sys.modules, "names_of_tensorflow")
