@@ -165,9 +165,9 @@ def test_update_step_and_finalize_return_ops(session):
     update = optimizer.update_step(tf.constant([1.0, 2.0]), w)
     finalize = optimizer.finalize_variable_values([w])
     session.run(v1.global_variables_initializer())
-    assert session.run(update) == 0
+    assert session.run(update) == 0  # The number of whole steps.
     np.testing.assert_allclose(session.run(w), after([1, 2]), rtol=1e-6)
-    session.run(finalize)
+    session.run(finalize)  # Only a whole step changes the average of `w`.
     np.testing.assert_array_equal(session.run(w), [1, 2])
 
 

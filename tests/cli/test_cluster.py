@@ -328,7 +328,7 @@ def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, hanging
 def test_no_process_outlives_a_killed_command(hanging):
     process = hanging()
     process.kill()
-    process.wait()
+    process.wait()  # Afterwards the fixture `hanging` fails unless all processes end.
 
 
 def test_closing_stdout_ends_the_cluster(tmp_path):

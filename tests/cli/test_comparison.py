@@ -33,15 +33,15 @@ def test_matches_names_that_mean_the_same(a, b, rule):
 @pytest.mark.parametrize(
     "a, b",
     [
-        ({TABLE: [9, 4]}, {f"{TABLE}/part_0": [9, 5]}),
-        ({TABLE: [9, 4]}, {f"{TABLE}/part_1": [9, 4]}),
-        ({f"{TABLE}/Adam": [9, 4]}, {f"{TABLE}/Adam/v": [9, 4]}),
-        ({"x/Adam": [9, 4]}, {"y/Adam/m": [9, 4]}),
-        ({"dense/kernel": [9, 4]}, {"dense_1/kernel": [9, 4]}),
-        ({"beta1_power": []}, {}),
+        ({TABLE: [9, 4]}, {f"{TABLE}/part_0": [9, 5]}),  # Two shapes.
+        ({TABLE: [9, 4]}, {f"{TABLE}/part_1": [9, 4]}),  # A table, and the second part of one.
+        ({f"{TABLE}/Adam": [9, 4]}, {f"{TABLE}/Adam/v": [9, 4]}),  # The slots m and v.
+        ({"x/Adam": [9, 4]}, {"y/Adam/m": [9, 4]}),  # Slots of two tables.
+        ({"dense/kernel": [9, 4]}, {"dense_1/kernel": [9, 4]}),  # Two layers.
+        ({"beta1_power": []}, {}),  # Left out only beside matched slots of Adam.
     ],
 )
-def test_does_not_match_other_names(a, b):
+def test_does_not_match_other_variables(a, b):
     found = name_pairs.match(a, b)
     assert (found.pairs, found.left_out) == ([], [])
     assert (found.only_a, found.only_b) == (sorted(a), sorted(b))

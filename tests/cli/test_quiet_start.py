@@ -1,6 +1,6 @@
 """TensorFlow's start-up messages are left out. All other output is shown, in order.
 
-If the reader of stdout closes it, the command does not fail.
+If the reader of stdout closes it, the command ends with the status of SIGPIPE, and no traceback.
 """
 
 import os
@@ -96,7 +96,7 @@ def test_works_with_a_closed_stderr():
         pytest.param(["-m", "estimator_emb", "inspect", saved_values.MOD], marks=pytest.mark.slow),
     ],
 )
-def test_a_closed_pipe_is_not_an_error(command):
+def test_a_closed_pipe_ends_a_command_without_a_traceback(command):
     """The reader closes before the command has written a line, as `head` may."""
     reading, writing = os.pipe()
     os.close(reading)
