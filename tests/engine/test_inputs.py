@@ -115,6 +115,13 @@ def test_dense_weights_are_checked_at_run_time():
             fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
             said = f"Feature x of table users{message}"
             check_fails(said, session.run, [read.ids, read.weights], fed)
+        features["w"] = tf.compat.v1.placeholder(tf.float32)
+        (read,) = check(table_of(WEIGHTED), features)
+        said = "Feature x of table users: its weights w must have the rank of its ids; got shape "
+        fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: np.ones([4])}
+        check_fails(f"{said}[4].", session.run, [read.ids, read.weights], fed)
+        fed[features["w"]] = np.ones([2, 2])
+        assert session.run(read.ids, fed).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("known_by", ["batch", "lengths"])
@@ -185,6 +192,11 @@ def test_wrong_types_and_shapes_are_refused(feature, features, phrase):
     assert said.startswith("Feature x of table users: ") and phrase in said
 
 
+def test_a_missing_feature_is_refused():
+    said = harness.refusal(KeyError, inputs.source_of, table_of(X), X, {"y": 1, "xx": 2})
+    assert "Feature x of table users is not among the features of the batch, ['xx', 'y']." in said
+
+
 def test_combiner_none_takes_one_id_per_sample():
     table = table_of(X, combiner=None)
     said = harness.refusal(ValueError, check, table, {"x": tf.constant([[1, 2]])})
@@ -201,6 +213,9 @@ def test_the_first_bad_id_of_several_tables_is_named():
     bad_input.checked([x.ids, y.ids])
     said = f"Feature z of table s: id 7 is outside [0, 3).{DROP}"
     check_fails(said, lambda: bad_input.checked([z.ids]))
+    given = {"z": tf.constant([0, -5, 1], tf.int32)}  # No int32 exceeds the large table.
+    kept = inputs.source_of(large, Feature("z"), given, DroppedIds(count=False).drop)
+    assert kept.ids.ids.numpy().tolist() == [0, 1]
     batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
     said = f"Feature z of table s: id -5 is outside [0, 3).{DROP}"
     check_fails(said, lambda: bad_input.checked([x.ids, y.ids, batch.ids]))
@@ -257,7 +272,7 @@ def test_a_column_may_lack_its_weights_until_the_batch_is_read():
 def make(model_dir, bad_ids):
     table = ee.TableConfig(5, 2, harness.initializer(ROWS), "sum")
     sgd = ee.StochasticGradientDescentParameters(0.5)
-    spec = harness.tables_spec(dict.fromkeys("xy", table), sgd)
+    spec = harness.tables_spec(dict.fromkeys("xy", table), sgd, clipping_limit=5.0)
     model_fn = harness.gradient_model_fn(["x", "y"])
     run, tpu = {**harness.SILENT, "save_summary_steps": 1}, {"bad_ids": bad_ids}
     tpu["table_summaries"] = True
@@ -265,11 +280,11 @@ def make(model_dir, bad_ids):
 
 
 def batch(x, y):
-    gradient = np.array([[1, 2], [4, 8]], np.float32)
-    return {"x": np.array(x), "y": np.array(y)}, {"x": gradient, "y": gradient}
+    return {"x": np.array(x), "y": np.array(y)}, {"x": GRADIENT, "y": GRADIENT}
 
 
-BATCHES = harness.input_fn_of([batch([1, 5], [0, 1]), batch([-7, 99], [3, 5])])
+GRADIENT = np.array([[1, -1], [4, -4]], np.float32)
+BATCHES = harness.input_fn_of([batch([1, 5], [1, 1]), batch([-7, 99], [3, 5])])
 
 
 def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, caplog, monkeypatch):
@@ -277,25 +292,33 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     estimator = make(tmp_path, "drop")
     estimator.train(BATCHES, steps=2)
     want = {"x": ROWS.copy(), "y": ROWS.copy()}
-    want["x"][1] -= [0.5, 1]
-    want["y"][[0, 1, 3]] -= [[0.5, 1], [2, 4], [0.5, 1]]
+    want["x"][1] -= [0.5, -0.5]
+    want["y"][[1, 3]] -= [[2.5, -2.5], [0.5, -0.5]]
     got = harness.saved(tmp_path, 2)
     harness.same(got, {"global_step": 2, **want}, 1e-7, 0.0)
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
     assert counted == [[1, 0], [3, 1]]
-    figures = [
-        [of_steps[step][f"embedding/{name}/dropped_ids"] for name in "xy"] for step in (1, 2)
-    ]
-    assert figures == [[1, 0], [2, 1]]
+    names = ("dropped_ids", "ids", "distinct_ids", "rows_updated", "gradient_norm", "row_norm")
+    figures = {
+        (1, "x"): [1, 1, 1, 1, np.sqrt(2), np.linalg.norm(want["x"][1])],
+        (1, "y"): [0, 2, 1, 1, np.sqrt(50), np.linalg.norm(want["y"][1])],
+        (2, "x"): [2, 0, 0, 0, 0, 0],
+        (2, "y"): [1, 1, 1, 1, np.sqrt(2), np.linalg.norm(want["y"][3])],
+    }
+    for (step, name), values in figures.items():
+        of_table = dict(zip(names, values, strict=True)) | {"learning_rate": 0.5}
+        of_table["share_clipped"] = 0  # Gradients of table y equal the limits.
+        found = {f"embedding/{name}/{key}": value for key, value in of_table.items()}
+        harness.same({key: of_steps[step][key] for key in found}, found, 1e-6, 0.0)
     message = "Ids outside their vocabulary were left out: 3 of table x, 1 of table y."
     assert [line for line in harness.said(caplog) if "left out" in line] == [message]
 
     caplog.clear()
     x = np.array([want["x"][1], [0, 0], [0, 0], [0, 0]])
-    y = np.array([*want["y"][[0, 1, 3]], [0, 0]])
+    y = np.array([*want["y"][[1, 1, 3]], [0, 0]])
     metrics = estimator.evaluate(BATCHES, steps=2)
-    gradient = np.array([[1, 2], [4, 8]] * 2)
+    gradient = np.concatenate([GRADIENT] * 2)
     np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * gradient) / 2)
     predictions = list(estimator.predict(BATCHES))
     np.testing.assert_allclose([one["x"] for one in predictions], x)

@@ -294,6 +294,20 @@ def test_unneeded_ops_do_not_join_the_step():
     assert set(after) == set(before)
 
 
+def test_an_occasional_write_needs_neither_input_nor_a_value():
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable, unset = variable_of(True), v1.get_variable("unset", [2], use_resource=True)
+        fed = v1.placeholder(tf.float32, [])
+        with tf.control_dependencies([fed]):
+            value = variable.read_value() * 1.0
+        add, reset = variable.assign_add([2.0, 2.0]).op, unset.assign([3.0, 3.0]).op
+        step = tf.group(value, unset.read_value())
+        reads_before_writes.order([step], [add, reset])
+        session.run(variable.initializer)
+        session.run([add, reset])
+        assert session.run([variable, unset])[1].tolist() == [3.0, 3.0]
+
+
 def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
     with tf.Graph().as_default():
         table = v1.get_variable("t", [1 << 20, 4], initializer=v1.ones_initializer())
