@@ -3,6 +3,7 @@
 import collections
 import itertools
 import logging
+import sys
 
 import harness
 import numpy as np
@@ -234,5 +235,10 @@ def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypat
     assert sizes.machine_memory() == expected
 
 
-def test_machine_memory_of_this_machine_is_plausible():
+def test_machine_memory_of_this_machine_is_plausible(monkeypatch):
     assert sizes.machine_memory() > 1 << 28
+    for pages in (-1, 0):  # Unknown to the OS.
+        monkeypatch.setattr(sizes.os, "sysconf", lambda name, pages=pages: pages)
+        assert sizes.physical() == (1 if pages else sys.maxsize)
+    monkeypatch.delattr(sizes.os, "sysconf")
+    assert sizes.physical() == sys.maxsize
