@@ -1,10 +1,18 @@
-"""The reads and writes of the variables that a function captures."""
+"""The reads and writes of variables that share a name, or that a function captures."""
 
 import tensorflow as tf
 
 from estimator_emb.engine.ordering import accesses
 
 v1 = tf.compat.v1
+
+
+def test_handles_with_one_shared_name_are_one_variable():
+    with tf.Graph().as_default() as graph:
+        for name in ("shared", "shared", "", ""):
+            handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name=name)
+            tf.raw_ops.AssignVariableOp(resource=handle, value=[1.0, 2.0])
+    assert [len(one.writes) for one in accesses.variables_of(graph)] == [2, 1, 1]
 
 
 def test_the_accesses_of_a_captured_variable_are_found():

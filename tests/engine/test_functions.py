@@ -55,6 +55,20 @@ def test_a_rate_function_may_return_a_tensor():
     assert rate_of(unknown) == 7
 
 
+def test_a_rate_that_is_known_before_the_step_is_not_checked_again():
+    tables = [
+        Table(name, TableConfig(4, 2, learning_rate_fn=rate), (), optimizer=embedding.SGD(0.5))
+        for name, rate in (("a", None), ("b", lambda step: 0.25), ("c", lambda step: step * 0.5))
+    ]
+    with tf.Graph().as_default():
+        found = rates.table_rates(tables, tf.compat.v1.placeholder(tf.float32, []))
+        spec = harness.table_spec(
+            4, 2, embedding.SGD(0.5), experimental_gradient_multiplier_fn=lambda step: 2.0
+        )
+        assert rates.problems(spec, tables[:2], found[:2], tf.constant(2.0)) == []
+        assert len(rates.problems(spec, tables, found, found[2])) == 2
+
+
 def test_a_rate_of_wrong_shape_fails_at_run_time():
     with pytest.raises(tf.errors.InvalidArgumentError, match="is not compatible with expected"):
         rate_of(lambda step: tf.compat.v1.placeholder_with_default(step[tf.newaxis], None))

@@ -269,6 +269,11 @@ def test_a_column_may_lack_its_weights_until_the_batch_is_read():
     }
 
 
+def test_a_changed_source_has_its_own_readers():
+    source = inputs.source_of(table_of(X), X, {"x": tf.constant([1])})
+    assert dataclasses.replace(source).readers is not source.readers
+
+
 def make(model_dir, bad_ids):
     table = ee.TableConfig(5, 2, harness.initializer(ROWS), "sum")
     sgd = ee.StochasticGradientDescentParameters(0.5)

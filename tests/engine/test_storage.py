@@ -8,11 +8,13 @@ import sys
 import harness
 import numpy as np
 import pytest
+import reference
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import estimator_emb as ee
+from estimator_emb.engine import update
 from estimator_emb.engine.tables import creation, sizes, storage
 from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt
 from estimator_emb.spec.resolved import Table
@@ -42,6 +44,13 @@ def test_servers_get_equal_shares_of_rows(rows, servers, rounds):
         before_last = sizes[:-servers]
         assert len(sizes) == rounds * servers
         assert all(2 * size >= before for before, size in itertools.pairwise(before_last))
+
+
+def test_slices_of_a_table_with_many_rows_grow():
+    """Slices are equal in log(1 + row / 10), as NumPy rounds them."""
+    assert dealt(FEW_ROWS - 1, 2, 4) == [500, 499]
+    assert dealt(1000, 2, 4) == [10, 21, 41, 85, 170, 343, 279, 51]
+    assert dealt(1000, 2, 2) == [62, 448, 438, 52]
 
 
 def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
@@ -170,6 +179,41 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
     assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
     assert gathers == servers
     assert read.device == "/job:worker/task:1"
+
+
+def test_every_row_of_every_shard_is_updated_with_momentum():
+    """An optimizer that is not lazy moves a row by its slots after the row's gradient."""
+    rng, shape = np.random.default_rng(3), (5, 3)
+    settings = {"beta1": 0.5, "beta2": 0.75, "epsilon": 0.1}
+    adam = ee.AdamParameters(0.25, **settings, lazy_adam=False)
+    start, first, second = (rng.normal(size=shape).astype(np.float32) for _ in range(3))
+    first[[1, 4]], second[[0, 2, 3, 4]] = 0, 0
+    table = table_of(5, harness.initializer(start), optimizer=adam)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        shards = storage.create(table, "t", False, 2)
+        stored = storage.StoredTable(**vars(table), variables=shards)
+        updates = [
+            update.RowUpdate(tf.constant(rows), tf.constant(gradient[rows]))
+            for rows, gradient in (([3, 0, 2], first), ([1], second))
+        ]
+        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(update.apply(stored, tf.constant(0.25), updates))
+        got = [
+            np.concatenate(parts)
+            for parts in zip(
+                *session.run([(one.weights, *one.slots) for one in shards]), strict=True
+            )
+        ]
+    want = start, np.zeros(shape), np.zeros(shape)
+    for gradient in (first, second):
+        want = reference.adam(0.25, gradient, *want, **settings, sum_inside_sqrt=True)
+    for one, other in zip(got, want, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_backup_initializer_gets_values_of_whole_rows():
+    rows = storage.InitialRows(ee.TableConfig(9, 3, lambda shape, dtype: tf.ones(shape, dtype)))
+    assert rows([6], tf.float32).numpy().tolist() == [1.0] * 6
 
 
 # Tables that the machine cannot hold are refused before anything is allocated.
