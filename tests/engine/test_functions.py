@@ -60,13 +60,16 @@ def test_a_rate_that_is_known_before_the_step_is_not_checked_again():
         Table(name, TableConfig(4, 2, learning_rate_fn=rate), (), optimizer=embedding.SGD(0.5))
         for name, rate in (("a", None), ("b", lambda step: 0.25), ("c", lambda step: step * 0.5))
     ]
-    with tf.Graph().as_default():
-        found = rates.table_rates(tables, tf.compat.v1.placeholder(tf.float32, []))
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.placeholder(tf.float32, [])
+        found = rates.table_rates(tables, step)
         spec = harness.table_spec(
             4, 2, embedding.SGD(0.5), experimental_gradient_multiplier_fn=lambda step: 2.0
         )
         assert rates.problems(spec, tables[:2], found[:2], tf.constant(2.0)) == []
-        assert len(rates.problems(spec, tables, found, found[2])) == 2
+        good = [holds for holds, _ in rates.problems(spec, tables, found, found[2])]
+        for value, want in ((0, [True, True]), (-1, [False, True]), (np.inf, [False, False])):
+            assert session.run(good, {step: value}) == want
 
 
 def test_a_rate_of_wrong_shape_fails_at_run_time():

@@ -139,6 +139,7 @@ def test_two_ids_at_one_position_may_be_cut_off():
     ids = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
     (read,) = check(table_of(Feature("x", max_sequence_length=2)), {"x": ids})
     assert read.segments.numpy().tolist() == [0, 3]
+    assert read.samples.numpy().tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("limit", [0, 2])

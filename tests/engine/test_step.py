@@ -1,6 +1,7 @@
 """What a step says of its features, and of settings and changes that reach no table."""
 
 import harness
+import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
@@ -69,3 +70,19 @@ def test_each_change_that_reaches_no_table_is_named_once(caplog):
         "trainable=False has no effect on the tables of columns a",
     ]
     assert said[-1].startswith("trainable=False has no effect on the tables of columns a, b, ")
+
+
+def test_the_models_writes_wait_for_the_check_of_the_rates():
+    spec = spec_of(learning_rate_fn=lambda step: tf.cast(step, tf.float32) - 5.0)
+    with tf.Graph().as_default(), v1.Session() as session:
+        features = {"a": tf.sparse.from_dense([[1], [3]])}
+        pending = TableStep(spec, tables_of(spec), training=True).enqueue(features)
+        bias = v1.get_variable("bias", initializer=2.0)
+        train_op = bias.assign(7.0).op
+        lookup = pending.create_tables()
+        lookup.hold_writes(train_op)
+        lookup.apply_gradients()
+        session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="not negative; got -5"):
+            session.run(train_op)
+        assert session.run(bias) == 2
