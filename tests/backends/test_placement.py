@@ -127,16 +127,6 @@ def test_initial_values_are_placed_with_their_table(beside_gpu):
         assert shard.weights.device == "/device:CPU:1"
 
 
-def test_ops_without_a_device_are_placed_unless_they_follow_another(beside_gpu):
-    with tf.Graph().as_default():
-        before = tf.constant(1.0)
-        with placement.on_cpu(), tf.device(None):
-            alone = tf.constant(2.0)
-            with tf.compat.v1.colocate_with(before):
-                beside = tf.constant(3.0)
-    assert [one.device for one in (before, alone, beside)] == ["", CPU, ""]
-
-
 def test_log_names_the_device_that_the_program_chose(native, beside_gpu, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     estimator = estimator_of(tmp_path, device_fn=lambda op: "/device:GPU:0")

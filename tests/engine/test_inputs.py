@@ -11,6 +11,7 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb.engine import bad_input, inputs, integers, lookup
 from estimator_emb.engine.bad_input import readable
+from estimator_emb.engine.bad_values import explanation
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
@@ -115,13 +116,6 @@ def test_dense_weights_are_checked_at_run_time():
             fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
             said = f"Feature x of table users{message}"
             check_fails(said, session.run, [read.ids, read.weights], fed)
-        features["w"] = tf.compat.v1.placeholder(tf.float32)
-        (read,) = check(table_of(WEIGHTED), features)
-        said = "Feature x of table users: its weights w must have the rank of its ids; got shape "
-        fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: np.ones([4])}
-        check_fails(f"{said}[4].", session.run, [read.ids, read.weights], fed)
-        fed[features["w"]] = np.ones([2, 2])
-        assert session.run(read.ids, fed).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize("known_by", ["batch", "lengths"])
@@ -193,11 +187,6 @@ def test_wrong_types_and_shapes_are_refused(feature, features, phrase):
     assert said.startswith("Feature x of table users: ") and phrase in said
 
 
-def test_a_missing_feature_is_refused():
-    said = harness.refusal(KeyError, inputs.source_of, table_of(X), X, {"y": 1, "xx": 2})
-    assert "Feature x of table users is not among the features of the batch, ['xx', 'y']." in said
-
-
 def test_combiner_none_takes_one_id_per_sample():
     table = table_of(X, combiner=None)
     said = harness.refusal(ValueError, check, table, {"x": tf.constant([[1, 2]])})
@@ -220,6 +209,52 @@ def test_the_first_bad_id_of_several_tables_is_named():
     batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
     said = f"Feature z of table s: id -5 is outside [0, 3).{DROP}"
     check_fails(said, lambda: bad_input.checked([x.ids, y.ids, batch.ids]))
+
+
+def arrays(indices, ids, shape=(2, 4), places=None):
+    parts = {"values": ids, "indices": np.reshape(indices, [-1, 2]), "shape": shape}
+    return {key: np.array(part) for key, part in parts.items()} | {"places": places}
+
+
+CUT = ([0, 0], [1, 2], [1, 3], [1, 3]), [0, 4, 1, 1]  # Two ids are cut off.
+BESIDE = inputs.SparsePlaces(np.array([[0, 0], [0, 4]]), np.array([2, 4]))
+READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (arrays(*CUT), None),
+        (arrays([], [], (2, 0)), None),
+        (arrays([], [], (0, 3)), ": the batch has no samples."),
+        (arrays([], [], (3, 3)), ": the dense shape [3 3] of its ids has more samples than 2:"),
+        (arrays([], [], (-4, 3)), ": the dense shape [-4 3] of its ids is negative."),
+        (arrays([], [], [3]), ": its ids must have shape [batch, n]; got [3]."),
+        (arrays([0, 0], [1, 2]), ": its ids have 2 values, but indices of shape [1 2]:"),
+        (arrays([0, 0], [[1]]), ": its ids have 1 values, but indices of shape [1 2]:"),
+        (arrays(*CUT, places=BESIDE), ": sparse index [0 4] is outside the dense shape [2 4]."),
+        (arrays([1, 2, 1, 2], [3, 4]), ": two ids stand at position 2 of the sequence of sample 1"),
+        ({"values": np.array([[1, -1], [0, 4]])}, None),
+        ({"values": np.array([[1, -1], [-2, 5]])}, ": id -2 is outside [0, 5)."),
+        ({"values": np.array([[5], [1]])}, ": id 5 is outside [0, 5)."),
+        ({"values": np.array([[1]])}, " has 1 samples, but feature a has 2."),
+        (READY | {"uncut": np.array([0, 7])}, ": id 7 is outside [0, 5)."),
+        (READY | {"fit": (3, 2, True)}, " has 3 ids but 2 weights."),
+        (READY | {"fit": (3, 3, False)}, ": its weights have other indices than its ids."),
+        (READY | {"weights": np.array([np.nan])}, ": weight nan is not finite."),
+        (READY | {"fit": (1, 1, True), "weights": np.array([2.0])}, None),
+    ],
+)
+def test_the_first_problem_is_found_in_arrays(given, message):
+    table, value = Table("t", TableConfig(5, 2), ()), tf.constant([[0]])
+    features = Feature("a"), Feature("x", max_sequence_length=3)
+    sources = [inputs.Source(table, one, value, None) for one in features]
+    search = [sources, [{"values": np.array([[0], [4]])}, given], [2, 2]]
+    if message is None:
+        assert explanation(*search, None) is explanation(*search, 2) is None
+        assert "a of table t has 2 samples, but the batch size is 4." in explanation(*search, 4)
+    else:
+        assert explanation(*search, None).startswith(f"Feature x of table t{message}")
 
 
 # Bad ids are dropped and counted if the program asks for it.
@@ -270,11 +305,6 @@ def test_a_column_may_lack_its_weights_until_the_batch_is_read():
     }
 
 
-def test_a_changed_source_has_its_own_readers():
-    source = inputs.source_of(table_of(X), X, {"x": tf.constant([1])})
-    assert dataclasses.replace(source).readers is not source.readers
-
-
 def make(model_dir, bad_ids):
     table = ee.TableConfig(5, 2, harness.initializer(ROWS), "sum")
     sgd = ee.StochasticGradientDescentParameters(0.5)
@@ -305,18 +335,16 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
     assert counted == [[1, 0], [3, 1]]
-    names = ("dropped_ids", "ids", "distinct_ids", "rows_updated", "gradient_norm", "row_norm")
-    figures = {
-        (1, "x"): [1, 1, 1, 1, np.sqrt(2), np.linalg.norm(want["x"][1])],
-        (1, "y"): [0, 2, 1, 1, np.sqrt(50), np.linalg.norm(want["y"][1])],
-        (2, "x"): [2, 0, 0, 0, 0, 0],
-        (2, "y"): [1, 1, 1, 1, np.sqrt(2), np.linalg.norm(want["y"][3])],
-    }
-    for (step, name), values in figures.items():
-        of_table = dict(zip(names, values, strict=True)) | {"learning_rate": 0.5}
-        of_table["share_clipped"] = 0  # Gradients of table y equal the limits.
-        found = {f"embedding/{name}/{key}": value for key, value in of_table.items()}
-        harness.same({key: of_steps[step][key] for key in found}, found, 1e-6, 0.0)
+    names = "dropped_ids", "ids", "distinct_ids", "rows_updated", "gradient_norm", "row_norm"
+    for step, name, *values in (
+        (1, "x", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["x"][1])),
+        (1, "y", 0, 2, 1, 1, 50**0.5, np.linalg.norm(want["y"][1])),
+        (2, "x", 2, 0, 0, 0, 0, 0),
+        (2, "y", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["y"][3])),
+    ):  # Gradients of table y equal the limits.
+        figures = dict(zip(names, values, strict=True), learning_rate=0.5, share_clipped=0)
+        found = {key: of_steps[step][f"embedding/{name}/{key}"] for key in figures}
+        harness.same(found, figures, 1e-6, 0.0)
     message = "Ids outside their vocabulary were left out: 3 of table x, 1 of table y."
     assert [line for line in harness.said(caplog) if "left out" in line] == [message]
 
@@ -324,8 +352,7 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     x = np.array([want["x"][1], [0, 0], [0, 0], [0, 0]])
     y = np.array([*want["y"][[1, 1, 3]], [0, 0]])
     metrics = estimator.evaluate(BATCHES, steps=2)
-    gradient = np.concatenate([GRADIENT] * 2)
-    np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * gradient) / 2)
+    np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * np.tile(GRADIENT, [2, 1])) / 2)
     predictions = list(estimator.predict(BATCHES))
     np.testing.assert_allclose([one["x"] for one in predictions], x)
     np.testing.assert_allclose([one["y"] for one in predictions], y)
