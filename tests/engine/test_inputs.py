@@ -233,7 +233,7 @@ READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}
         (arrays([0, 0], [1, 2]), ": its ids have 2 values, but indices of shape [1 2]:"),
         (arrays([0, 0], [[1]]), ": its ids have 1 values, but indices of shape [1 2]:"),
         (arrays(*CUT, places=BESIDE), ": sparse index [0 4] is outside the dense shape [2 4]."),
-        (arrays([1, 2, 1, 2], [3, 4]), ": two ids stand at position 2 of the sequence of sample 1"),
+        (arrays([0, 2, 0, 2], [3, 4]), ": two ids stand at position 2 of the sequence of sample 0"),
         ({"values": np.array([[1, -1], [0, 4]])}, None),
         ({"values": np.array([[1, -1], [-2, 5]])}, ": id -2 is outside [0, 5)."),
         ({"values": np.array([[5], [1]])}, ": id 5 is outside [0, 5)."),
