@@ -52,8 +52,7 @@ def test_slices_of_a_table_with_many_rows_grow():
     assert dealt(1000, 2, 3) == [18, 51, 142, 399, 340, 50]
     assert dealt(1500, 2, 3) == [21, 64, 196, 604, 533, 82]
     assert len(dealt(1000, 20, 4)) == 3 * 20  # A fourth round would give an empty slice.
-    assert [rounds_for(tables, 2) for tables in (1, 2, 9, 10)] == [4, 2, 2, 1]
-    assert rounds_for(tables=1, servers=1) == 1
+    assert [*map(rounds_for, [1, 1, 2, 9, 10], [1, 2, 2, 2, 2])] == [1, 4, 2, 2, 1]
 
 
 def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
@@ -170,14 +169,16 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
 
 def test_shards_lie_on_the_parameter_servers_with_their_slots():
     setter = tf.compat.v1.train.replica_device_setter(
-        ps_tasks=2, worker_device="/job:worker/task:1"
+        ps_tasks=3, worker_device="/job:worker/task:1"
     )
     with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
         made = storage.create(table_of(5, optimizer=ee.AdamParameters(0.1)), "t", False, 2)
         read = storage.read_table(made, tf.constant([1, 4]))
+        after = storage.create(table_of(3), "after", False, 3, first_server=2)
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers
+    assert [one.weights.device for one in after] == [servers[1], "/job:ps/task:2", servers[0]]
     assert all(one.shared for one in made)
     assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
     assert gathers == servers
