@@ -85,7 +85,7 @@ def _read(source: Source, given: Mapping[str, Any]) -> Mapping[str, Any]:
     ids = given["values"]
     if "indices" in given:
         indices, shape = given["indices"], given["shape"]
-        limit = source.feature.max_sequence_length or 1
+        limit = source.feature.max_sequence_length
         rows, columns = indices[indices[:, 1] < limit].T
         places = given["places"] or (indices, shape)
         segments = rows * limit + columns
@@ -108,10 +108,10 @@ def _problems(
     if read.get("places") is not None:
         indices, shape = read["places"]
         inside = np.all((indices >= 0) & (indices < shape), axis=1)
-        for index in indices[~inside][:1]:
+        for index in indices[~inside]:
             yield _said("misplaced", index, shape, owner=owner)
         segments, counts = np.unique(read["segments"], return_counts=True)
-        for segment in segments[counts > 1][:1] if limit else ():
+        for segment in segments[counts > 1] if limit else ():
             yield _said("repeated", segment % limit, segment // limit, owner=owner)
     if read.get("fit") is not None:
         ids, weights, aligned = read["fit"]
@@ -121,10 +121,10 @@ def _problems(
             yield _said("aligned", owner=owner)
     ids = read["ids"] if read.get("uncut") is None else read["uncut"]
     rows = source.table.config.vocabulary_size
-    for bad in ids[(ids < 0) | (ids >= rows)][:1]:
+    for bad in ids[(ids < 0) | (ids >= rows)]:
         yield _said("id", bad, owner=owner, size=rows)
     if read.get("weights") is not None:
-        for bad in read["weights"][~np.isfinite(read["weights"])][:1]:
+        for bad in read["weights"][~np.isfinite(read["weights"])]:
             yield _said("weight", bad, owner=owner)
 
 

@@ -37,7 +37,6 @@ class LookaheadBuffer(tf.compat.v1.train.SessionRunHook):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self._kept: list[tf.Operation] = []
         self._forget: list[tf.Operation] = []
         self.kernels = ""

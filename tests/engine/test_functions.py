@@ -11,7 +11,7 @@ from estimator_emb import embedding
 from estimator_emb.engine import rates
 from estimator_emb.engine.tables import functions
 from estimator_emb.spec.config import TableConfig
-from estimator_emb.spec.resolved import Feature, Table
+from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 
 def multiplier_of(function):
@@ -53,6 +53,20 @@ def test_a_rate_function_may_return_a_tensor():
         return tf.compat.v1.placeholder_with_default(step, None)
 
     assert rate_of(unknown) == 7
+
+
+def test_only_rates_that_a_step_computes_are_checked():
+    functions = {"a": None, "b": lambda step: 0.25, "c": lambda step: step * 0.5}
+    configs = {name: TableConfig(4, 2, learning_rate_fn=one) for name, one in functions.items()}
+    spec = harness.tables_spec(configs, embedding.SGD(0.5), experimental_gradient_multiplier_fn=max)
+    tables = tables_of(spec)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        step = tf.compat.v1.placeholder(tf.float32, [])
+        found = rates.table_rates(tables, step)
+        assert rates.problems(spec, tables[:2], found[:2], tf.constant(2.0)) == []
+        good = [holds for holds, _ in rates.problems(spec, tables, found, found[2])]
+        for value, want in ((0, [True, True]), (-1, [False, True]), (np.inf, [False, False])):
+            assert session.run(good, {step: value}) == want
 
 
 def test_a_rate_of_wrong_shape_fails_at_run_time():

@@ -11,6 +11,7 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb.engine import bad_input, inputs, integers, lookup
 from estimator_emb.engine.bad_input import readable
+from estimator_emb.engine.bad_values import explanation
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
@@ -132,6 +133,7 @@ def test_two_ids_at_one_position_may_be_cut_off():
     ids = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
     (read,) = check(table_of(Feature("x", max_sequence_length=2)), {"x": ids})
     assert read.segments.numpy().tolist() == [0, 3]
+    assert read.samples.numpy().tolist() == [0, 1]
 
 
 @pytest.mark.parametrize("limit", [0, 2])
@@ -201,9 +203,58 @@ def test_the_first_bad_id_of_several_tables_is_named():
     bad_input.checked([x.ids, y.ids])
     said = f"Feature z of table s: id 7 is outside [0, 3).{DROP}"
     check_fails(said, lambda: bad_input.checked([z.ids]))
+    given = {"z": tf.constant([0, -5, 1], tf.int32)}  # No int32 exceeds the large table.
+    kept = inputs.source_of(large, Feature("z"), given, DroppedIds(count=False).drop)
+    assert kept.ids.ids.numpy().tolist() == [0, 1]
     batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
     said = f"Feature z of table s: id -5 is outside [0, 3).{DROP}"
     check_fails(said, lambda: bad_input.checked([x.ids, y.ids, batch.ids]))
+
+
+def arrays(indices, ids, shape=(2, 4), places=None):
+    parts = {"values": ids, "indices": np.reshape(indices, [-1, 2]), "shape": shape}
+    return {key: np.array(part) for key, part in parts.items()} | {"places": places}
+
+
+CUT = ([0, 0], [1, 2], [1, 3], [1, 3]), [0, 4, 1, 1]  # Two ids are cut off.
+BESIDE = inputs.SparsePlaces(np.array([[0, 0], [0, 4]]), np.array([2, 4]))
+READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        (arrays(*CUT), None),
+        (arrays([], [], (2, 0)), None),
+        (arrays([], [], (0, 3)), ": the batch has no samples."),
+        (arrays([], [], (3, 3)), ": the dense shape [3 3] of its ids has more samples than 2:"),
+        (arrays([], [], (-4, 3)), ": the dense shape [-4 3] of its ids is negative."),
+        (arrays([], [], [3]), ": its ids must have shape [batch, n]; got [3]."),
+        (arrays([0, 0], [1, 2]), ": its ids have 2 values, but indices of shape [1 2]:"),
+        (arrays([0, 0], [[1]]), ": its ids have 1 values, but indices of shape [1 2]:"),
+        (arrays(*CUT, places=BESIDE), ": sparse index [0 4] is outside the dense shape [2 4]."),
+        (arrays([0, 2, 0, 2], [3, 4]), ": two ids stand at position 2 of the sequence of sample 0"),
+        ({"values": np.array([[1, -1], [0, 4]])}, None),
+        ({"values": np.array([[1, -1], [-2, 5]])}, ": id -2 is outside [0, 5)."),
+        ({"values": np.array([[5], [1]])}, ": id 5 is outside [0, 5)."),
+        ({"values": np.array([[1]])}, " has 1 samples, but feature a has 2."),
+        (READY | {"uncut": np.array([0, 7])}, ": id 7 is outside [0, 5)."),
+        (READY | {"fit": (3, 2, True)}, " has 3 ids but 2 weights."),
+        (READY | {"fit": (3, 3, False)}, ": its weights have other indices than its ids."),
+        (READY | {"weights": np.array([np.nan])}, ": weight nan is not finite."),
+        (READY | {"fit": (1, 1, True), "weights": np.array([2.0])}, None),
+    ],
+)
+def test_the_first_problem_is_found_in_arrays(given, message):
+    table, value = Table("t", TableConfig(5, 2), ()), tf.constant([[0]])
+    features = Feature("a"), Feature("x", max_sequence_length=3)
+    sources = [inputs.Source(table, one, value, None) for one in features]
+    search = [sources, [{"values": np.array([[0], [4]])}, given], [2, 2]]
+    if message is None:
+        assert explanation(*search, None) is explanation(*search, 2) is None
+        assert "a of table t has 2 samples, but the batch size is 4." in explanation(*search, 4)
+    else:
+        assert explanation(*search, None).startswith(f"Feature x of table t{message}")
 
 
 # Bad ids are dropped and counted if the program asks for it.
@@ -257,7 +308,7 @@ def test_a_column_may_lack_its_weights_until_the_batch_is_read():
 def make(model_dir, bad_ids):
     table = ee.TableConfig(5, 2, harness.initializer(ROWS), "sum")
     sgd = ee.StochasticGradientDescentParameters(0.5)
-    spec = harness.tables_spec(dict.fromkeys("xy", table), sgd)
+    spec = harness.tables_spec(dict.fromkeys("xy", table), sgd, clipping_limit=5.0)
     model_fn = harness.gradient_model_fn(["x", "y"])
     run, tpu = {**harness.SILENT, "save_summary_steps": 1}, {"bad_ids": bad_ids}
     tpu["table_summaries"] = True
@@ -265,11 +316,11 @@ def make(model_dir, bad_ids):
 
 
 def batch(x, y):
-    gradient = np.array([[1, 2], [4, 8]], np.float32)
-    return {"x": np.array(x), "y": np.array(y)}, {"x": gradient, "y": gradient}
+    return {"x": np.array(x), "y": np.array(y)}, {"x": GRADIENT, "y": GRADIENT}
 
 
-BATCHES = harness.input_fn_of([batch([1, 5], [0, 1]), batch([-7, 99], [3, 5])])
+GRADIENT = np.array([[1, -1], [4, -4]], np.float32)
+BATCHES = harness.input_fn_of([batch([1, 5], [1, 1]), batch([-7, 99], [3, 5])])
 
 
 def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, caplog, monkeypatch):
@@ -277,26 +328,31 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     estimator = make(tmp_path, "drop")
     estimator.train(BATCHES, steps=2)
     want = {"x": ROWS.copy(), "y": ROWS.copy()}
-    want["x"][1] -= [0.5, 1]
-    want["y"][[0, 1, 3]] -= [[0.5, 1], [2, 4], [0.5, 1]]
+    want["x"][1] -= [0.5, -0.5]
+    want["y"][[1, 3]] -= [[2.5, -2.5], [0.5, -0.5]]
     got = harness.saved(tmp_path, 2)
     harness.same(got, {"global_step": 2, **want}, 1e-7, 0.0)
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
     assert counted == [[1, 0], [3, 1]]
-    figures = [
-        [of_steps[step][f"embedding/{name}/dropped_ids"] for name in "xy"] for step in (1, 2)
-    ]
-    assert figures == [[1, 0], [2, 1]]
+    names = "dropped_ids", "ids", "distinct_ids", "rows_updated", "gradient_norm", "row_norm"
+    for step, name, *values in (
+        (1, "x", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["x"][1])),
+        (1, "y", 0, 2, 1, 1, 50**0.5, np.linalg.norm(want["y"][1])),
+        (2, "x", 2, 0, 0, 0, 0, 0),
+        (2, "y", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["y"][3])),
+    ):  # Gradients of table y equal the limits.
+        figures = dict(zip(names, values, strict=True), learning_rate=0.5, share_clipped=0)
+        found = {key: of_steps[step][f"embedding/{name}/{key}"] for key in figures}
+        harness.same(found, figures, 1e-6, 0.0)
     message = "Ids outside their vocabulary were left out: 3 of table x, 1 of table y."
     assert [line for line in harness.said(caplog) if "left out" in line] == [message]
 
     caplog.clear()
     x = np.array([want["x"][1], [0, 0], [0, 0], [0, 0]])
-    y = np.array([*want["y"][[0, 1, 3]], [0, 0]])
+    y = np.array([*want["y"][[1, 1, 3]], [0, 0]])
     metrics = estimator.evaluate(BATCHES, steps=2)
-    gradient = np.array([[1, 2], [4, 8]] * 2)
-    np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * gradient) / 2)
+    np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * np.tile(GRADIENT, [2, 1])) / 2)
     predictions = list(estimator.predict(BATCHES))
     np.testing.assert_allclose([one["x"] for one in predictions], x)
     np.testing.assert_allclose([one["y"] for one in predictions], y)

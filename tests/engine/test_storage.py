@@ -3,6 +3,7 @@
 import collections
 import itertools
 import logging
+import sys
 
 import harness
 import numpy as np
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 import estimator_emb as ee
 from estimator_emb.engine.tables import creation, sizes, storage
-from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt
+from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt, rounds_for
 from estimator_emb.spec.resolved import Table
 
 
@@ -41,6 +42,17 @@ def test_servers_get_equal_shares_of_rows(rows, servers, rounds):
         before_last = sizes[:-servers]
         assert len(sizes) == rounds * servers
         assert all(2 * size >= before for before, size in itertools.pairwise(before_last))
+
+
+def test_slices_of_a_table_with_many_rows_grow():
+    """Slices are equal in log(1 + row / 10), as NumPy rounds them."""
+    assert dealt(FEW_ROWS - 1, 2, 4) == [500, 499]
+    assert dealt(1000, 2, 4) == [10, 21, 41, 85, 170, 343, 279, 51]
+    assert dealt(1000, 2, 2) == [62, 448, 438, 52]
+    assert dealt(1000, 2, 3) == [18, 51, 142, 399, 340, 50]
+    assert dealt(1500, 2, 3) == [21, 64, 196, 604, 533, 82]
+    assert len(dealt(1000, 20, 4)) == 3 * 20  # A fourth round would give an empty slice.
+    assert [*map(rounds_for, [1, 1, 2, 9, 10], [1, 2, 2, 2, 2])] == [1, 4, 2, 2, 1]
 
 
 def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
@@ -157,14 +169,16 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
 
 def test_shards_lie_on_the_parameter_servers_with_their_slots():
     setter = tf.compat.v1.train.replica_device_setter(
-        ps_tasks=2, worker_device="/job:worker/task:1"
+        ps_tasks=3, worker_device="/job:worker/task:1"
     )
     with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
         made = storage.create(table_of(5, optimizer=ee.AdamParameters(0.1)), "t", False, 2)
         read = storage.read_table(made, tf.constant([1, 4]))
+        after = storage.create(table_of(3), "after", False, 3, first_server=2)
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers
+    assert [one.weights.device for one in after] == [servers[1], "/job:ps/task:2", servers[0]]
     assert all(one.shared for one in made)
     assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
     assert gathers == servers
@@ -234,5 +248,9 @@ def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypat
     assert sizes.machine_memory() == expected
 
 
-def test_machine_memory_of_this_machine_is_plausible():
+def test_machine_memory_of_this_machine_is_plausible(monkeypatch):
     assert sizes.machine_memory() > 1 << 28
+    monkeypatch.setattr(sizes.os, "sysconf", lambda name: 0)
+    assert sizes.physical() == sys.maxsize
+    monkeypatch.delattr(sizes.os, "sysconf")
+    assert sizes.physical() == sys.maxsize

@@ -41,14 +41,12 @@ def leading_to(
         op, ready = waiting.pop()
         if ready:
             done[op] = None
-            continue
-        if op in begun:
-            continue
-        begun.add(op)
-        if op not in before:
-            before[op] = before_of(op)
-        waiting.append((op, True))
-        waiting += [(previous, False) for previous in before[op] if previous not in begun]
+        elif op not in begun:
+            begun.add(op)
+            if op not in before:
+                before[op] = before_of(op)
+            waiting.append((op, True))
+            waiting += [(previous, False) for previous in before[op] if previous not in begun]
     # Adds the ops that only the back edges of loops need.
     backs = [
         tensor.op

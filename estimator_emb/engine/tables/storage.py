@@ -255,8 +255,7 @@ def read_table(shards: Shards, rows: tf.Tensor) -> tf.Tensor:
         with shard.device():
             parts.append(read_rows(shard.weights, local))
         places.append(positions)
-    values = tf.dynamic_stitch(places, parts)
-    return tf.ensure_shape(values, [None, shards[0].weights.shape[1]])
+    return tf.dynamic_stitch(places, parts)
 
 
 def by_shard(shards: Shards, rows: tf.Tensor) -> list[tuple[tf.Tensor, tf.Tensor]]:
