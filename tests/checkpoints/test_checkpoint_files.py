@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import types
 
 import harness
 import numpy as np
@@ -243,6 +244,44 @@ def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch
     damage("cut", "model.ckpt-2")
     kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
     same_message(harness.refusal(kind, check, "model.ckpt-2"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_explains_an_error_of_restoring(kind, trained):
+    path, op = f"{trained}/model.ckpt-2", types.SimpleNamespace(type="RestoreV2")
+    for error in (tf.errors.DataLossError, tf.errors.OutOfRangeError):
+        assert checkpoint_files.explain(error(None, op, "of the disk"), path) is None
+    problem = damage(kind, path)
+    assert checkpoint_files.explain(tf.errors.DataLossError(None, None, "of input"), path) is None
+    assert checkpoint_files.explain(tf.errors.AbortedError(None, op, "of a server"), path) is None
+    explained = checkpoint_files.explain(tf.errors.OutOfRangeError(None, op, ""), path)
+    assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
+    assert isinstance(explained, checkpoint_files.MissingCheckpoint) == (kind == "missing")
+    assert checkpoint_files.explain(explained, f"{trained}/gone") is None
+
+
+def test_error_for_a_model_dir_below_a_file(tmp_path):
+    (tmp_path / "file").write_text("")
+    folder = f"{tmp_path}/file/model"
+    with pytest.raises(tf.errors.OpError, match=f"model_dir '{folder}' cannot be made: "):
+        checkpoint_files.make_folder(folder)
+
+
+def test_index_refuses_other_formats(trained):
+    file, path = trained / "model.ckpt-2.index", f"{trained}/model.ckpt-2"
+    index, whole = bundle_index.Index(path), file.read_bytes()
+    with pytest.raises(bundle_index.UnknownFormat, match="has no place of nothing"):
+        index.parts("nothing")
+    end = whole.rindex(b"\0\0\0\0\1\0\0\0\0", 0, -48)
+    for contents, phrase in (
+        (whole[:-1], "No table of keys and values"),
+        (whole[-48:], "A block ends after the file"),
+        (whole[: end + 8] + b"\1" + whole[end + 9 :], "A block is compressed"),
+        (b"\xff" * 20 + whole[20:], f"{path}.index cannot be read"),
+    ):
+        file.write_bytes(contents)
+        with pytest.raises(bundle_index.UnknownFormat, match=phrase):
+            bundle_index.Index(path)
 
 
 def test_advice_skips_other_damaged_checkpoints(trained, same_message):
