@@ -3,6 +3,8 @@
 The program asks for the move with `vocabulary_warm_start` or with its own VocabInfo.
 """
 
+import pathlib
+
 import harness
 import numpy as np
 import pytest
@@ -217,6 +219,27 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
     end = rows[6:] if extra == 2 else start[6:]  # Rows of unknown words move only with 2.
     np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
+
+
+@pytest.mark.parametrize(
+    "kind, optimizer", [("dicts", None), ("column", "Ftrl"), ("shared", "Adam")]
+)
+def test_settings_have_the_table_and_its_slots(kind, optimizer, tmp_path):
+    name, fields = NAMES[kind], OPTIMIZERS[optimizer][1] if optimizer else {}
+    saved(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
+    spec, _ = spec_of(kind, NEW, 1, optimizer or "Adagrad")
+    spec = spec if optimizer else spec._replace(optimization_parameters=None)
+    warm = ee.vocabulary_warm_start(tmp_path, spec, {"fruit": (OLD, NEW)}, tmp_path / "words")
+    infos = warm.var_name_to_vocab_info
+    assert infos.keys() == {name, *(name + field for field in fields)}
+    texts = [" apple\n pear\n fig\n plum\n\told bucket 0\n\told bucket 1\n"]
+    texts.append(" fig\n quince\n apple\n kiwi\n lime\n\tbucket 0\n")
+    for info in infos.values():
+        files = info.old_vocab, info.new_vocab
+        assert [pathlib.Path(file).read_text() for file in files] == texts
+        assert (info.new_vocab_size, info.num_oov_buckets, info.old_vocab_size) == (6, 0, -1)
+    for field, value in fields.items():
+        assert infos[name + field].backup_initializer([1, 1]).numpy() == np.float32(value)
 
 
 @pytest.fixture(scope="module")
