@@ -4,6 +4,7 @@ The program asks for the move with `vocabulary_warm_start` or with its own Vocab
 """
 
 import pathlib
+import re
 
 import harness
 import numpy as np
@@ -13,6 +14,8 @@ from saved_values import save
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb.checkpoints.restoring import compare_graph
+from estimator_emb.spec.resolved import tables_of
 
 pytestmark = pytest.mark.any_version
 
@@ -37,6 +40,7 @@ NAMES = {
     "column": "dense_features/fruit_embedding/embedding_weights",
     "shared": "food/fruits",
 }
+TABLE_NAMES = {"dicts": "fruit", "column": "tbl_fruit", "shared": "tbl_food/fruits"}
 
 
 def initial(rows, dimension, start):
@@ -240,6 +244,10 @@ def test_settings_have_the_table_and_its_slots(kind, optimizer, tmp_path):
         assert (info.new_vocab_size, info.num_oov_buckets, info.old_vocab_size) == (6, 0, -1)
     for field, value in fields.items():
         assert infos[name + field].backup_initializer([1, 1]).numpy() == np.float32(value)
+    other = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(other)):
+        tf.compat.v1.get_variable(name, [7, 3])
+        compare_graph.check_warm_start(ee.WarmStartSettings(str(tmp_path)), tables_of(spec))
 
 
 @pytest.fixture(scope="module")
