@@ -258,6 +258,8 @@ def test_explains_an_error_of_restoring(kind, trained):
     assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
     assert isinstance(explained, checkpoint_files.MissingCheckpoint) == (kind == "missing")
     assert checkpoint_files.explain(explained, f"{trained}/gone") is None
+    with pytest.raises(checkpoint_files.MissingCheckpoint, match="was there and is gone"):
+        checkpoint_files.check_whole(f"{trained}/gone")
 
 
 def test_error_for_a_model_dir_below_a_file(tmp_path):

@@ -326,7 +326,8 @@ def test_hosts_of_the_environment(monkeypatch):
     for name, value in given.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     assert options.asked_hosts() == (2, 1, "there:80")
-    for name, wrong in (("COORDINATOR", "there"), ("HOST", "2"), ("HOSTS", "0")):
+    wrong_values = {"COORDINATOR": ("there", ""), "HOST": ("2", "x", ""), "HOSTS": ("0", "x")}
+    for name, wrong in ((one, wrong) for one in wrong_values for wrong in wrong_values[one]):
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", wrong)
         message = harness.refusal(ValueError, options.asked_hosts)
         assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
