@@ -277,9 +277,8 @@ def test_index_refuses_other_formats(trained):
     end = whole.rindex(b"\0\0\0\0\1\0\0\0\0", 0, -48)
     for contents, phrase in (
         (whole[:-1], "No table of keys and values"),
-        (whole[-48:], "A block ends after the file"),
+        (whole[-48:], f"{path}.index cannot be read"),
         (whole[: end + 8] + b"\1" + whole[end + 9 :], "A block is compressed"),
-        (b"\xff" * 20 + whole[20:], f"{path}.index cannot be read"),
     ):
         file.write_bytes(contents)
         with pytest.raises(bundle_index.UnknownFormat, match=phrase):
@@ -316,7 +315,8 @@ def test_index_gives_the_sizes_of_data_files(tmp_path):
     values |= {"parts": np.zeros([70, 2]), "note": np.array(["a", "b" * 300], object)}
     saved = saved_values.write(tmp_path / "model.ckpt", values, hosts={"parts": 3})
     folders = (pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir()
-    for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
+    small = saved_values.write(tmp_path / "small.ckpt", {"global_step": 1})
+    for path in (saved, small, *(f"{folder}/model.ckpt-3" for folder in folders)):
         sizes = dict(bundle_index.Index(path).data_files())
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
