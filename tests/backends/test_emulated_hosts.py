@@ -191,7 +191,6 @@ def test_environment_variables_set_the_number_of_cores(
         ({}, {"num_shards": 3, "num_cores_per_replica": 4}, "it, times num_cores_per_replica=4, "),
         ({"SHARDS": "20"}, {"num_shards": 8}, "ESTIMATOR_EMB_SHARDS must be at most 8, which"),
         ({"SHARDS": "1000000000"}, {}, "must be at most 2,048, as many as the largest TPU; got 1"),
-        ({"SHARDS": "0"}, {}, "SHARDS must be a number of cores, at least 1; got '0'."),
         ({"TOPOLOGY": "v5e-16"}, {}, "TOPOLOGY must be one of v2-8, v2-32, v2-128, v2-256, v2-512"),
         ({"TOPOLOGY": "v3-32", "SHARDS": "32"}, {}, "got 'v3-32' and '32'. Set one of them."),
     ],

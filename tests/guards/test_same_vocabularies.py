@@ -150,6 +150,7 @@ def test_a_grown_vocabulary_is_refused_unless_the_record_is_unreadable(
     # The same shape, but with four words instead of three and a row for unknown words.
     grown = listed([*WORDS[:2], "kiwi", "fig"], tmp_path, oov=0)
     same_message(refused(train, grown))
+    refused(CALLS["evaluate"], listed(WORDS[::-1], tmp_path))  # As many words.
     (tmp_path / RECORD).write_text("[")
     CALLS["evaluate"](grown)
     file = tmp_path / RECORD

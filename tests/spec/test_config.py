@@ -320,16 +320,23 @@ def test_additions_of_tpu_config_are_declared_once():
     assert set(options.additions(StockTPUConfig()).values()) == {None}
 
 
-def test_hosts_of_the_environment(monkeypatch):
-    assert options.asked_hosts() is None
-    given = {"HOSTS": "2", "HOST": "1", "COORDINATOR": "there:80"}
-    for name, value in given.items():
+def test_numbers_of_the_environment(monkeypatch):
+    assert options.asked_hosts() is options.asked_shards() is options.asked_wait_limit() is None
+    given = {"HOSTS": "1", "HOST": "0", "COORDINATOR": "there:80"}
+    for name, value in {**given, "SHARDS": "1", "WAIT_LIMIT": "0.5"}.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
-    assert options.asked_hosts() == (2, 1, "there:80")
-    wrong_values = {"COORDINATOR": ("there", ""), "HOST": ("2", "x", ""), "HOSTS": ("0", "x")}
-    for name, wrong in ((one, wrong) for one in wrong_values for wrong in wrong_values[one]):
-        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", wrong)
-        message = harness.refusal(ValueError, options.asked_hosts)
-        assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
+    assert options.asked_hosts() == (1, 0, "there:80")
+    assert (options.asked_shards(), options.asked_wait_limit()) == (1, 0.5)
+    for name, asked, values in (
+        ("SHARDS", options.asked_shards, ("0", "x")),
+        ("WAIT_LIMIT", options.asked_wait_limit, ("0", "x", "inf")),
+        ("COORDINATOR", options.asked_hosts, ("there", "")),
+        ("HOST", options.asked_hosts, ("1", "x", "")),
+        ("HOSTS", options.asked_hosts, ("0", "x")),
+    ):
+        for wrong in values:
+            monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", wrong)
+            message = harness.refusal(ValueError, asked)
+            assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
     monkeypatch.setenv("ESTIMATOR_EMB_HOSTS", "auto")
     assert options.asked_hosts() == (None, None, None)
