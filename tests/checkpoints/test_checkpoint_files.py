@@ -249,22 +249,19 @@ def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch
 @pytest.mark.parametrize("kind", KINDS)
 def test_explains_an_error_of_restoring(kind, trained):
     path, op = f"{trained}/model.ckpt-2", types.SimpleNamespace(type="RestoreV2")
-    for error in (tf.errors.DataLossError, tf.errors.OutOfRangeError):
-        assert checkpoint_files.explain(error(None, op, "of the disk"), path) is None
+    assert checkpoint_files.explain(tf.errors.DataLossError(None, op, "of a disk"), path) is None
     problem = damage(kind, path)
     assert checkpoint_files.explain(tf.errors.DataLossError(None, None, "of input"), path) is None
     assert checkpoint_files.explain(tf.errors.AbortedError(None, op, "of a server"), path) is None
     explained = checkpoint_files.explain(tf.errors.OutOfRangeError(None, op, ""), path)
     assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
-    assert isinstance(explained, checkpoint_files.MissingCheckpoint) == (kind == "missing")
     assert checkpoint_files.explain(explained, f"{trained}/gone") is None
     with pytest.raises(checkpoint_files.MissingCheckpoint, match="was there and is gone"):
         checkpoint_files.check_whole(f"{trained}/gone")
 
 
-def test_error_for_a_model_dir_below_a_file(tmp_path):
-    (tmp_path / "file").write_text("")
-    folder = f"{tmp_path}/file/model"
+def test_error_for_a_model_dir_below_a_file():
+    folder = f"{__file__}/model"
     with pytest.raises(tf.errors.OpError, match=f"model_dir '{folder}' cannot be made: "):
         checkpoint_files.make_folder(folder)
 

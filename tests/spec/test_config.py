@@ -1,6 +1,7 @@
 """Specs and configurations: fields, accepted values, settings of the environment, and errors."""
 
 import inspect
+import types
 
 import harness
 import numpy as np
@@ -12,7 +13,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
-from estimator_emb.spec import config, options
+from estimator_emb.spec import config, options, tf_config
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 needs_tpu_embedding = pytest.mark.skipif(
@@ -322,6 +323,8 @@ def test_additions_of_tpu_config_are_declared_once():
 
 def test_numbers_of_the_environment(monkeypatch):
     assert options.asked_hosts() is options.asked_shards() is options.asked_wait_limit() is None
+    without_servers = types.SimpleNamespace(cluster_spec=tf.train.ClusterSpec({"chief": ["a:1"]}))
+    assert tf_config.servers(without_servers) == []
     given = {"HOSTS": "1", "HOST": "0", "COORDINATOR": "there:80"}
     for name, value in {**given, "SHARDS": "1", "WAIT_LIMIT": "0.5"}.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)

@@ -226,22 +226,22 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind, optimizer", [("dicts", None), ("column", "Ftrl"), ("shared", "Adam")]
+    "kind, optimizer, extra", [("dicts", None, 1), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
 )
-def test_settings_have_the_table_and_its_slots(kind, optimizer, tmp_path):
+def test_settings_have_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
     name, fields = NAMES[kind], OPTIMIZERS[optimizer][1] if optimizer else {}
     saved(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
-    spec, _ = spec_of(kind, NEW, 1, optimizer or "Adagrad")
+    spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
     spec = spec if optimizer else spec._replace(optimization_parameters=None)
-    warm = ee.vocabulary_warm_start(tmp_path, spec, {"fruit": (OLD, NEW)}, tmp_path / "words")
+    warm = ee.vocabulary_warm_start(tmp_path, spec, {TABLE_NAMES[kind]: (OLD, NEW)}, tmp_path)
     infos = warm.var_name_to_vocab_info
     assert infos.keys() == {name, *(name + field for field in fields)}
-    texts = [" apple\n pear\n fig\n plum\n\told bucket 0\n\told bucket 1\n"]
-    texts.append(" fig\n quince\n apple\n kiwi\n lime\n\tbucket 0\n")
+    rest = "bucket" if extra == 2 else "old bucket"  # As many rows of unknown words move.
+    texts = [f" apple\n pear\n fig\n plum\n\t{rest} 0\n\t{rest} 1\n"]
+    texts.append(" fig\n quince\n apple\n kiwi\n lime\n" + "\tbucket 0\n\tbucket 1\n"[: 10 * extra])
     for info in infos.values():
-        files = info.old_vocab, info.new_vocab
-        assert [pathlib.Path(file).read_text() for file in files] == texts
-        assert (info.new_vocab_size, info.num_oov_buckets, info.old_vocab_size) == (6, 0, -1)
+        assert [pathlib.Path(one).read_text() for one in (info.old_vocab, info.new_vocab)] == texts
+        assert (info.new_vocab_size, info.num_oov_buckets) == (5 + extra, 0)
     for field, value in fields.items():
         assert infos[name + field].backup_initializer([1, 1]).numpy() == np.float32(value)
     other = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
