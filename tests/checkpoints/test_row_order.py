@@ -234,7 +234,7 @@ def test_graphs_of_this_package_mean_id_order(tmp_path):
 
 
 def test_convert_refuses_a_record_of_another_version(tmp_path):
-    path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2}'})
+    path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2, "hosts": {}}'})
     message = error(source=path, destination=f"{tmp_path}/x", tables=["words"])
     assert message.startswith(f"Variable {RECORD} of checkpoint {path!r}")
 
