@@ -248,7 +248,7 @@ def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(writer.Writer, "add", faulty)
     path = saved("mod")
     before = sorted(tmp_path.rglob("*"))
-    message = error(source=path, destination=f"{tmp_path}/new", tables=["*"])
+    message = error(source=path, destination=f"{tmp_path}/a/new", tables=["*"])
     assert message.startswith("convert: words/Adagrad of the new checkpoint ")
     assert message.endswith(" is not what was written: the disk may be faulty.")
     assert sorted(tmp_path.rglob("*")) == before
