@@ -35,7 +35,7 @@ def step(
     """
     if clipping_limit is not None or complete:
         limit = np.inf if clipping_limit is None else clipping_limit
-        g = _clip(math, g, -limit, limit)
+        g = _clip(math, g, -limit, limit, complete)
     g = _clip(math, g, parameters.clip_gradient_min, parameters.clip_gradient_max, complete)
     if parameters.weight_decay_factor or complete:
         w = _decayed(parameters, math, lr, w, complete)
@@ -70,7 +70,7 @@ def _decayed(
     return math.where(both == 0, w, w - both * w)
 
 
-def _clip(math: Math, x: Any, low: float | None, high: float | None, complete: bool = False) -> Any:
+def _clip(math: Math, x: Any, low: float | None, high: float | None, complete: bool) -> Any:
     if low is not None or complete:
         x = math.maximum(x, np.float32(-np.inf if low is None else low))
     if high is not None or complete:

@@ -1,6 +1,7 @@
 """Tables on parameter servers: no update is lost, and results equal a single process's."""
 
 import itertools
+import os
 import re
 import threading
 
@@ -8,6 +9,7 @@ import harness
 import numpy as np
 import processes
 import pytest
+import saved_values
 import servers
 import tensorflow as tf
 from host_engine import on_both_kernels
@@ -132,6 +134,10 @@ class Loses(tf.compat.v1.train.SessionRunHook):
 LOST = "A parameter server has lost its variables, {} for one: all servers go back "
 LOST_STEP = LOST.format("global_step")
 BACK = "from step 7 to the checkpoint of step 2, and 5 steps are lost."
+HOLD = (
+    "The parameter servers hold step 7: training goes on from there, not from the checkpoint of "
+    "step 5."
+)
 NOTHING = "The parameter servers hold nothing of this training: it goes on from the checkpoint of "
 
 
@@ -165,6 +171,52 @@ def test_all_servers_restore_after_one_lost_its_variables(
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 
+def test_servers_keep_only_a_newer_whole_model(said, tmp_path):
+    """A chief restores step 5 into a server that holds a part of a model, or a whole model."""
+    cluster, seen = servers.Cluster(workers=0, servers=1), live_servers.StepsSeen()
+    path = saved_values.save(f"{tmp_path}/model.ckpt-5", {"global_step": np.int64(5), "x": 50.0})
+    lost_x, back = LOST.format("x"), "to the checkpoint of step 5"
+    with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
+        step = tf.compat.v1.train.get_or_create_global_step()
+        x = tf.compat.v1.get_variable("x", [])
+        config = ee.RunConfig(model_dir=f"{tmp_path}/../{tmp_path.name}")
+        saver = live_servers.LiveServersSaver(config, seen)
+        saver.build()
+        saver.build()  # As after a lost server.
+        session = tf.compat.v1.Session(f"grpc://{cluster.cluster['ps'][0]}")
+        for owner, held, last, after, line in (
+            (None, {}, None, [5, 50], f"{NOTHING}step 5."),
+            (None, {}, 8, [5, 50], f"{LOST_STEP}from step 8 {back}, and 3 steps are lost."),
+            (None, {step: 7}, None, [5, 50], f"{lost_x}{back}."),
+            (tmp_path, {step: 7, x: 70}, None, [7, 70], HOLD),
+            (tmp_path, {step: 5, x: 51}, None, [5, 51], None),
+            (tmp_path, {step: 4, x: 40}, None, [5, 50], None),
+            (
+                tmp_path,
+                {step: 7},
+                None,
+                [5, 50],
+                f"{lost_x}from step 7 {back}, and 2 steps are lost.",
+            ),
+            (tmp_path, {step: 5}, None, [5, 50], None),
+            ("another", {step: 7, x: 70}, None, [5, 50], None),
+            ("another", {step: 7}, None, [5, 50], f"{NOTHING}step 5."),
+        ):
+            cluster.forget("ps", 0, ["global_step", "x", "estimator_emb_model_dir"])
+            if owner:
+                session.run(saver._set_mark, {saver._set_mark.inputs[1]: os.path.realpath(owner)})
+            for variable, value in held.items():
+                variable.load(value, session)
+            seen.last, before = last, len(said())
+            saver.restore(session, path)
+            marked = os.path.realpath(tmp_path).encode()
+            assert session.run([step, x, saver._mark]) == [*after, marked]
+            assert said()[before:] == [line] * bool(line) and seen.last is None
+        cluster.forget("ps", 0, ["estimator_emb_model_dir"])
+        saver.save(session, f"{tmp_path}/model.ckpt", 7)
+        assert session.run(saver._mark) == marked
+
+
 def test_a_worker_logs_the_steps_that_were_lost(said):
     """If the chief has restarted too, only the worker knows these steps."""
     seen = live_servers.StepsSeen()
@@ -173,7 +225,8 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
         seen.begin()
         for value, last in ((7, 9), (9, 9), (7, None), (10, 9)):
             session.run(tf.compat.v1.assign(step, value))
-            seen.last = last
+            if last:  # The last step that ended, as its reads saw the global step.
+                seen.after_run(None, tf.compat.v1.train.SessionRunValues(last - 1, None, None))
             seen.after_create_session(session, None)
     assert said() == [
         "Training goes on from step 7, after a parameter server was away: the 2 steps that "

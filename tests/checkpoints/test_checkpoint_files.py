@@ -3,6 +3,7 @@
 import os
 import pathlib
 import shutil
+import types
 
 import harness
 import numpy as np
@@ -245,6 +246,42 @@ def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch
     same_message(harness.refusal(kind, check, "model.ckpt-2"))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_explains_an_error_of_restoring(kind, trained):
+    path, op = f"{trained}/model.ckpt-2", types.SimpleNamespace(type="RestoreV2")
+    assert checkpoint_files.explain(tf.errors.DataLossError(None, op, "of a disk"), path) is None
+    problem = damage(kind, path)
+    assert checkpoint_files.explain(tf.errors.DataLossError(None, None, "of input"), path) is None
+    assert checkpoint_files.explain(tf.errors.AbortedError(None, op, "of a server"), path) is None
+    explained = checkpoint_files.explain(tf.errors.OutOfRangeError(None, op, ""), path)
+    assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
+    assert checkpoint_files.explain(explained, f"{trained}/gone") is None
+    with pytest.raises(checkpoint_files.MissingCheckpoint, match="was there and is gone"):
+        checkpoint_files.check_whole(f"{trained}/gone")
+
+
+def test_error_for_a_model_dir_below_a_file():
+    folder = f"{__file__}/model"
+    with pytest.raises(tf.errors.OpError, match=f"model_dir '{folder}' cannot be made: "):
+        checkpoint_files.make_folder(folder)
+
+
+def test_index_refuses_other_formats(trained):
+    file, path = trained / "model.ckpt-2.index", f"{trained}/model.ckpt-2"
+    index, whole = bundle_index.Index(path), file.read_bytes()
+    with pytest.raises(bundle_index.UnknownFormat, match="has no place of nothing"):
+        index.parts("nothing")
+    end = whole.rindex(b"\0\0\0\0\1\0\0\0\0", 0, -48)
+    for contents, phrase in (
+        (whole[:-1], "No table of keys and values"),
+        (whole[-48:], f"{path}.index cannot be read"),
+        (whole[: end + 8] + b"\1" + whole[end + 9 :], "A block is compressed"),
+    ):
+        file.write_bytes(contents)
+        with pytest.raises(bundle_index.UnknownFormat, match=phrase):
+            bundle_index.Index(path)
+
+
 def test_advice_skips_other_damaged_checkpoints(trained, same_message):
     damage("cut", f"{trained}/model.ckpt-2")
     damage("flipped", f"{trained}/model.ckpt-1")
@@ -275,7 +312,8 @@ def test_index_gives_the_sizes_of_data_files(tmp_path):
     values |= {"parts": np.zeros([70, 2]), "note": np.array(["a", "b" * 300], object)}
     saved = saved_values.write(tmp_path / "model.ckpt", values, hosts={"parts": 3})
     folders = (pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir()
-    for path in (saved, *(f"{folder}/model.ckpt-3" for folder in folders)):
+    small = saved_values.write(tmp_path / "small.ckpt", {"global_step": 1})
+    for path in (saved, small, *(f"{folder}/model.ckpt-3" for folder in folders)):
         sizes = dict(bundle_index.Index(path).data_files())
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None

@@ -218,7 +218,7 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         ("train", str(trained), {"rows": 60}, rows),
         ("evaluate", settings(path), {"rows": 60}, rows),
         ("predict", settings(str(trained), ["words"]), {"rows": 60}, rows),  # Also their slots.
-        ("train", path, {"dimension": 8}, "variable words is [50, 8] here and [50, 4] in the"),
+        ("train", path, {"rows": 25, "dimension": 8}, "words is [25, 8] here and [50, 4] in the"),
         ("train", path, {"name": "terms"}, "table 'terms' is [50, 4], and of that shape the"),
         (
             "train",

@@ -21,7 +21,7 @@ from saved_values import save, write
 
 import estimator_emb as ee
 from estimator_emb import checkpoint
-from estimator_emb.checkpoints.files import checkpoint_reader, writer
+from estimator_emb.checkpoints.files import bundle_index, checkpoint_reader, writer
 from estimator_emb.checkpoints.reading import row_order
 from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import tpu_embedding
@@ -234,7 +234,7 @@ def test_graphs_of_this_package_mean_id_order(tmp_path):
 
 
 def test_convert_refuses_a_record_of_another_version(tmp_path):
-    path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2}'})
+    path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2, "hosts": {}}'})
     message = error(source=path, destination=f"{tmp_path}/x", tables=["words"])
     assert message.startswith(f"Variable {RECORD} of checkpoint {path!r}")
 
@@ -248,7 +248,7 @@ def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
     monkeypatch.setattr(writer.Writer, "add", faulty)
     path = saved("mod")
     before = sorted(tmp_path.rglob("*"))
-    message = error(source=path, destination=f"{tmp_path}/new", tables=["*"])
+    message = error(source=path, destination=f"{tmp_path}/a/new", tables=["*"])
     assert message.startswith("convert: words/Adagrad of the new checkpoint ")
     assert message.endswith(" is not what was written: the disk may be faulty.")
     assert sorted(tmp_path.rglob("*")) == before
@@ -348,6 +348,8 @@ def test_convert_copies_variables_divided_by_columns(tmp_path):
         session.run(tf.compat.v1.global_variables_initializer())
         want = session.run(tf.convert_to_tensor(wide))
         path = tf.compat.v1.train.Saver().save(session, f"{tmp_path}/wide.ckpt")
+    with pytest.raises(bundle_index.UnknownFormat, match="wide is not in runs of rows"):
+        bundle_index.Index(path).parts("wide")
     made = checkpoint.convert(path, f"{tmp_path}/new", ["words"], to="mod", to_hosts=3)
     np.testing.assert_array_equal(read(made.path)["wide"], want)
 

@@ -24,7 +24,9 @@ def test_statistics_of_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     slot = np.ones_like(words)
     slot[5, 0] = np.nan
     path = write(tmp_path / "a.ckpt", {"words": words, "words/Adagrad": slot}, slices=300)
-    (found,) = checkpoint.statistics(path)
+    seen = []
+    (found,) = checkpoint.statistics(path, progress=lambda *done: seen.append(done))
+    assert seen[-1] == (4 * 16016, 4 * 16016)  # The values are read twice.
     norms = np.linalg.norm(np.delete(words, [3, 9], axis=0).astype(np.float64), axis=1)
     assert (found.name, found.rows, found.dimension, found.bytes) == ("words", 1001, 4, 2 * 16016)
     assert (found.nan, found.infinite) == (2, 2)
@@ -94,6 +96,8 @@ def test_no_untrained_rows_if_all_were_trained(tmp_path):
     slot = 0.1 + normal(0, 50, 3) ** 2
     path = write(tmp_path / "a.ckpt", {"words": normal(0, 50, 3), "words/Adagrad": slot})
     assert checkpoint.statistics(path)[0].never_trained == 0
+    path = write(tmp_path / "b.ckpt", {"words": slot, "words/Adam/m": slot})
+    assert checkpoint.statistics(path)[0].why_unknown == "its slots do not tell its optimizer"
 
 
 BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
@@ -123,6 +127,14 @@ def test_table_refuses_an_unknown_order(tmp_path):
     np.testing.assert_array_equal(checkpoint.table(path, "words", order="div"), BY_ID[by_host])
     with pytest.raises(ValueError, match="order is 'div', and the rows of 'words' in .* 4 hosts"):
         checkpoint.table(source, "words", order="div")
+    np.testing.assert_array_equal(checkpoint.table(source, "words", order="mod"), BY_ID)
+    with pytest.raises(ValueError, match="order is 'mod', and .* in the order of the ids"):
+        checkpoint.table(source.replace("mod", "div"), "words", order="mod")
+    whole = write(tmp_path / "whole.ckpt", {"words": BY_ID})
+    with pytest.raises(ValueError, match="order is 'mod', and 'words' is saved in one part"):
+        checkpoint.table(whole, "words", order="mod")
+    rows = write(tmp_path / "rows.ckpt", {"words": BY_ID[:3]}, hosts={"words": 3})
+    np.testing.assert_array_equal(checkpoint.table(rows, "words", order="mod"), BY_ID[:3])
     with pytest.raises(ValueError, match="order must be 'div' or 'mod'; got 'ids'"):
         checkpoint.table(source, "words", order="ids")
     with pytest.raises(ValueError, match="rows must be at least 1; got 0"):

@@ -134,7 +134,9 @@ def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
     vocabulary_record.check_unchanged(path, {"fruit": [two, one]})
     with pytest.raises(ChangedVocabulary):
         vocabulary_record.check_unchanged(path, {"fruit": [one, three]})
-    write(str(tmp_path), {"fruit": [three]}, continues=False)
+    write(str(tmp_path), {"fruit": [three], "Äpfel": []}, continues=False)
+    text = '{\n "fruit": [\n  [\n   4,\n   "c"\n  ]\n ],\n "Äpfel": []\n}\n'
+    assert (tmp_path / RECORD).read_text() == text
     vocabulary_record.check_unchanged(path, {"fruit": [three]})
     assert os.listdir(tmp_path) == [RECORD]  # No temporary file is left.
 
@@ -148,6 +150,7 @@ def test_a_grown_vocabulary_is_refused_unless_the_record_is_unreadable(
     # The same shape, but with four words instead of three and a row for unknown words.
     grown = listed([*WORDS[:2], "kiwi", "fig"], tmp_path, oov=0)
     same_message(refused(train, grown))
+    refused(CALLS["evaluate"], listed(WORDS[::-1], tmp_path))  # As many words.
     (tmp_path / RECORD).write_text("[")
     CALLS["evaluate"](grown)
     file = tmp_path / RECORD

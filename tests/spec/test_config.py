@@ -1,6 +1,7 @@
 """Specs and configurations: fields, accepted values, settings of the environment, and errors."""
 
 import inspect
+import types
 
 import harness
 import numpy as np
@@ -12,7 +13,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
-from estimator_emb.spec import config, options
+from estimator_emb.spec import config, options, tf_config
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 needs_tpu_embedding = pytest.mark.skipif(
@@ -320,15 +321,25 @@ def test_additions_of_tpu_config_are_declared_once():
     assert set(options.additions(StockTPUConfig()).values()) == {None}
 
 
-def test_hosts_of_the_environment(monkeypatch):
-    assert options.asked_hosts() is None
-    given = {"HOSTS": "2", "HOST": "1", "COORDINATOR": "there:80"}
-    for name, value in given.items():
+def test_numbers_of_the_environment(monkeypatch):
+    assert options.asked_hosts() is options.asked_shards() is options.asked_wait_limit() is None
+    without_servers = types.SimpleNamespace(cluster_spec=tf.train.ClusterSpec({"chief": ["a:1"]}))
+    assert tf_config.servers(without_servers) == []
+    given = {"HOSTS": "1", "HOST": "0", "COORDINATOR": "there:80"}
+    for name, value in {**given, "SHARDS": "1", "WAIT_LIMIT": "0.5"}.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
-    assert options.asked_hosts() == (2, 1, "there:80")
-    for name, wrong in (("COORDINATOR", "there"), ("HOST", "2"), ("HOSTS", "0")):
-        monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", wrong)
-        message = harness.refusal(ValueError, options.asked_hosts)
-        assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
+    assert options.asked_hosts() == (1, 0, "there:80")
+    assert (options.asked_shards(), options.asked_wait_limit()) == (1, 0.5)
+    for name, asked, values in (
+        ("SHARDS", options.asked_shards, ("0", "x")),
+        ("WAIT_LIMIT", options.asked_wait_limit, ("0", "x", "inf")),
+        ("COORDINATOR", options.asked_hosts, ("there", "")),
+        ("HOST", options.asked_hosts, ("1", "x", "")),
+        ("HOSTS", options.asked_hosts, ("0", "x")),
+    ):
+        for wrong in values:
+            monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", wrong)
+            message = harness.refusal(ValueError, asked)
+            assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
     monkeypatch.setenv("ESTIMATOR_EMB_HOSTS", "auto")
     assert options.asked_hosts() == (None, None, None)

@@ -3,6 +3,9 @@
 The program asks for the move with `vocabulary_warm_start` or with its own VocabInfo.
 """
 
+import pathlib
+import re
+
 import harness
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ from saved_values import save
 
 import estimator_emb as ee
 import feature_columns as fc
+from estimator_emb.checkpoints.restoring import compare_graph
+from estimator_emb.spec.resolved import tables_of
 
 pytestmark = pytest.mark.any_version
 
@@ -35,6 +40,7 @@ NAMES = {
     "column": "dense_features/fruit_embedding/embedding_weights",
     "shared": "food/fruits",
 }
+TABLE_NAMES = {"dicts": "fruit", "column": "tbl_fruit", "shared": "tbl_food/fruits"}
 
 
 def initial(rows, dimension, start):
@@ -217,6 +223,31 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
     end = rows[6:] if extra == 2 else start[6:]  # Rows of unknown words move only with 2.
     np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
+
+
+@pytest.mark.parametrize(
+    "kind, optimizer, extra", [("dicts", None, 1), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
+)
+def test_settings_have_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
+    name, fields = NAMES[kind], OPTIMIZERS[optimizer][1] if optimizer else {}
+    saved(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
+    spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
+    spec = spec if optimizer else spec._replace(optimization_parameters=None)
+    warm = ee.vocabulary_warm_start(tmp_path, spec, {TABLE_NAMES[kind]: (OLD, NEW)}, tmp_path)
+    infos = warm.var_name_to_vocab_info
+    assert infos.keys() == {name, *(name + field for field in fields)}
+    rest = "bucket" if extra == 2 else "old bucket"  # As many rows of unknown words move.
+    texts = [f" apple\n pear\n fig\n plum\n\t{rest} 0\n\t{rest} 1\n"]
+    texts.append(" fig\n quince\n apple\n kiwi\n lime\n" + "\tbucket 0\n\tbucket 1\n"[: 10 * extra])
+    for info in infos.values():
+        assert [pathlib.Path(one).read_text() for one in (info.old_vocab, info.new_vocab)] == texts
+        assert (info.new_vocab_size, info.num_oov_buckets) == (5 + extra, 0)
+    for field, value in fields.items():
+        assert infos[name + field].backup_initializer([1, 1]).numpy() == np.float32(value)
+    other = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(other)):
+        tf.compat.v1.get_variable(name, [7, 3])
+        compare_graph.check_warm_start(ee.WarmStartSettings(str(tmp_path)), tables_of(spec))
 
 
 @pytest.fixture(scope="module")

@@ -84,7 +84,7 @@ def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, two
             "vars_to_warm_start=['words/Adagrad'].",
         ),
         (["glob.*"], "'glob.*', which fits no variable", "names it: 'global_step'."),
-        (["x.*"], "'x.*', which fits no variable", "The model has global_step, items,"),
+        ("x.*", "'x.*', which fits no trainable variable", "The model has items, words."),
     ],
 )
 def test_a_pattern_that_finds_nothing_is_refused(patterns, phrase, advice, two, tmp_path):

@@ -19,7 +19,6 @@ from google.protobuf import message
 from estimator_emb.compat.internals.protos import tensor_bundle_pb2
 
 _FOOTER_BYTES = 48
-_TRAILER_BYTES = 5
 _MAGIC = 0xDB4775248B80FB57
 
 
@@ -139,8 +138,6 @@ def _pairs(contents: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _block(contents: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]:
-    if offset + size + _TRAILER_BYTES > len(contents):
-        raise UnknownFormat("A block ends after the file.")
     if contents[offset + size]:
         raise UnknownFormat("A block is compressed.")
     block = contents[offset : offset + size]

@@ -229,7 +229,7 @@ def _gone(path: str) -> MissingCheckpoint:
     )
 
 
-def _error(path: str, problem: str, missing: bool = False) -> Exception:
+def _error(path: str, problem: str, missing: bool) -> Exception:
     folder, _, name = path.rpartition("/")
     others = [other for other in checkpoints(folder or ".") if other != name]
     message = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}.\n"

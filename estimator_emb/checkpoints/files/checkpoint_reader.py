@@ -94,11 +94,11 @@ class CheckpointReader:
         values = np.empty((end - start, *self.shapes[name][1:]), dtype)
         size = self.row_bytes(name)
         for part in parts:
-            first, last = max(start, part.start), min(end, part.start + part.rows)
-            if first < last:
-                data = self._read(part, (first - part.start) * size, (last - first) * size)
-                piece = np.frombuffer(data, dtype).reshape(last - first, *values.shape[1:])
-                values[first - start : last - start] = piece
+            both = range(max(start, part.start), min(end, part.start + part.rows))
+            if both:
+                data = self._read(part, (both.start - part.start) * size, len(both) * size)
+                piece = np.frombuffer(data, dtype).reshape(len(both), *values.shape[1:])
+                values[both.start - start : both.stop - start] = piece
         return values
 
     def rows_of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:

@@ -314,7 +314,7 @@ def _weights(table: Table, name: str) -> str | None:
     for end, (column, last) in enumerate(itertools.pairwise(parts), start=2):
         if column in columns and last == "embedding_weights":
             return "/".join(parts[:end])
-    shared = all(str(column).endswith("_shared_embedding") for column in columns)
-    if shared and table.scope_key in parts:
-        return "/".join(parts[: parts.index(table.scope_key) + 1])
+    begin = f"/{name}/".find(f"/{table.scope_key}/")
+    if begin >= 0 and all(str(column).endswith("_shared_embedding") for column in columns):
+        return name[: begin + len(table.scope_key)]
     return None
