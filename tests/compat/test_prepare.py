@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import textwrap
+import types
 
 import harness
 import processes
@@ -14,6 +15,7 @@ from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
 from estimator_emb.catalog.legacy import LACKING
+from estimator_emb.compat import installed, legacy_keras
 
 on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
 PUBLIC = {
@@ -102,6 +104,65 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
         given = compat.prepare, "estimator_emb.legacy.tpu_embedding"
         message = harness.refusal(ImportError, *given)
         assert "set the environment variable TF_USE_LEGACY_KERAS=1" in message
+
+
+OF_2_15 = "python/distribute/estimator_training.py"
+
+
+@pytest.mark.parametrize(
+    ("is_imported", "files", "at_import"),
+    [
+        (True, [], None),
+        (False, [], "1"),
+        (False, ["__init__.py"], "1"),
+        (False, ["__init__.py", OF_2_15], None),
+    ],
+)
+def test_keras_2_is_selected_before_tensorflow_is_imported(
+    is_imported, files, at_import, tmp_path, monkeypatch
+):
+    for file in files:
+        (tmp_path / "tensorflow" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "tensorflow" / file).touch()
+    if not is_imported:
+        monkeypatch.setattr(sys, "path", [str(tmp_path)])
+        monkeypatch.delitem(sys.modules, "tensorflow")
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+    selected = []
+
+    def imported():
+        selected.append(os.environ.get("TF_USE_LEGACY_KERAS"))
+        return tf
+
+    monkeypatch.setattr(installed, "tensorflow", imported)
+    assert legacy_keras.require() is tf
+    selected.append(os.environ.pop("TF_USE_LEGACY_KERAS", None))
+    assert selected == [at_import, at_import if harness.IS_2_15 else "1"]
+
+
+@on_2_16
+def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
+    monkeypatch.setattr(installed, "version", {"protobuf": "4.25.0", "tf-keras": "2.16.0"}.get)
+
+    def required(**keras):
+        """Returns a TensorFlow 2.16 of which only `compat.v2.keras` may be loaded."""
+        late = types.SimpleNamespace(_tfll_initialized=False)
+        v1, v2 = (
+            types.SimpleNamespace(keras=one, __path__=["tensorflow"])
+            for one in (late, types.SimpleNamespace(**keras))
+        )
+        compat_of_it = types.SimpleNamespace(v1=v1, v2=v2)
+        made = types.SimpleNamespace(**vars(v1), __version__="2.16.2", compat=compat_of_it)
+        monkeypatch.setattr(installed, "tensorflow", lambda: made)
+        return legacy_keras.require()
+
+    model = type("Model", (), {"__module__": "keras.src.models.model"})
+    message = harness.refusal(ImportError, required, Model=model)
+    assert "tf.keras is Keras 3 in this process" in message
+    late, loaded = required(Model=model, _tfll_initialized=False), required(Model=tf.keras.Model)
+    api = pathlib.Path(sys.modules["tf_keras"].__file__).parent / "api"
+    for one, part in ((late, "_v2"), (late.compat.v1, "_v1"), (loaded.compat.v2, "_v2")):
+        assert one.__path__ == [str(api / part), "tensorflow"]
 
 
 WHERE_KERAS_IS = """
