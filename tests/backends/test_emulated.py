@@ -79,20 +79,33 @@ def test_batch_axis_selects_the_split_dimension(tmp_path):
     )
 
 
+ONES = np.ones([3, 3], np.int64)
+
+
 @pytest.mark.parametrize(
-    "other, said",
+    "first, second, said",
     [
-        ([2, 3], "shape [2 3], but those of core 0 have [2 2]: pad batches to one width.]"),
-        ([3, 2], "3 samples, but those of core 0 have 2.]"),
+        (
+            ONES[:2, :2],
+            ONES[:2, :3],
+            "shape [2 3], but those of core 0 have [2 2]: pad batches to one width.]",
+        ),
+        (ONES[:2, :2], ONES[:3, :2], "3 samples, but those of core 0 have 2.]"),
+        (
+            harness.sparse([[1], [2]]),
+            v1.SparseTensorValue([[1, 0], [2, 0]], ONES[0, :2], [2, 1]),
+            "sparse indices outside the dense shape [2 1].]",
+        ),
     ],
 )
-def test_batches_of_two_cores_with_different_shapes_are_refused(other, said, tmp_path):
+def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_path):
     def input_fn(params):
-        def of_shape(shape):
-            dense = v1.placeholder_with_default(tf.ones(shape, tf.int64), [None, None])
-            return tf.data.Dataset.from_tensors({"x": dense})
+        def of(ids):
+            if isinstance(ids, np.ndarray):
+                ids = v1.placeholder_with_default(ids, [None, None])
+            return tf.data.Dataset.from_tensors({"x": ids})
 
-        return of_shape([2, 2]).concatenate(of_shape(other))
+        return of(first).concatenate(of(second))
 
     def model_fn(features, labels, mode, params):
         return harness.minimized(mode, tf.reduce_mean(features["x"]), 0.1)
@@ -177,6 +190,9 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
     estimator = unsaved(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
     assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
+    model = one_weight(lambda features, loss: {"host_call": (lambda loss: [loss], [loss])})
+    given = unsaved(model, tmp_path / "scalar", 1).train, numbers(0)
+    assert "should preserve batch size" in harness.refusal(RuntimeError, *given, steps=1)
 
 
 def sliced(rows, samples, size):
