@@ -109,6 +109,7 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
 OF_2_15 = "python/distribute/estimator_training.py"
 
 
+@on_2_16
 @pytest.mark.parametrize(
     ("is_imported", "files", "at_import"),
     [
@@ -136,8 +137,8 @@ def test_keras_2_is_selected_before_tensorflow_is_imported(
 
     monkeypatch.setattr(installed, "tensorflow", imported)
     assert legacy_keras.require() is tf
-    selected.append(os.environ.pop("TF_USE_LEGACY_KERAS", None))
-    assert selected == [at_import, at_import if harness.IS_2_15 else "1"]
+    selected.append(os.environ.pop("TF_USE_LEGACY_KERAS"))
+    assert selected == [at_import, "1"]
 
 
 @on_2_16
