@@ -1,11 +1,15 @@
 """After a restart, `BestExporter` exports only models that are better than all earlier ones."""
 
+import pathlib
+import types
+
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.backends.cluster import best_exports
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
@@ -54,20 +58,6 @@ def test_a_restart_exports_only_better_models(kind, name, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("has_exports", [True, False])
-def test_a_half_record_in_an_event_file_is_named(has_exports, tmp_path, caplog):
-    assert run("plain", tmp_path, 2)
-    (damaged,) = (tmp_path / "eval").glob("*.tfevents.*")
-    with damaged.open("ab") as file:
-        file.write(damaged.read_bytes()[:30])
-    if not has_exports:
-        tf.io.gfile.rmtree(f"{tmp_path}/export")
-    assert run("plain", tmp_path, 4) != has_exports  # Step 2 has the best loss.
-    said = [one for one in harness.said(caplog) if f"the event file {damaged} is damaged" in one]
-    assert len(said) == has_exports
-
-
-@pytest.mark.slow
 def test_uses_compare_fn_and_event_file_pattern(tmp_path):
     def higher(best_eval_result, current_eval_result):
         return current_eval_result["loss"] > best_eval_result["loss"]
@@ -77,9 +67,69 @@ def test_uses_compare_fn_and_event_file_pattern(tmp_path):
     assert exported == [True, False, True]
 
 
-@pytest.mark.slow
-def test_starts_anew_without_earlier_exports_or_event_files(tmp_path):
-    assert run("plain", tmp_path, 2)
-    tf.io.gfile.rmtree(f"{tmp_path}/export")
-    assert run("plain", tmp_path, 4)
-    assert run("plain", tmp_path, 6, event_file_pattern=None)
+class Evaluated:
+    """An estimator with recorded evaluations that only pretends to export."""
+
+    def __init__(self, model_dir):
+        self.model_dir = model_dir
+
+    def eval_dir(self, name=None):
+        return f"{self.model_dir}/{f'eval_{name}' if name else 'eval'}"
+
+    def export_saved_model(self, *args, **kwargs):
+        return "exported"
+
+    def record(self, loss, name=None):
+        """Writes an event file that ends with half a record."""
+        path = pathlib.Path(self.eval_dir(name), f"{loss}.tfevents.1")
+        path.parent.mkdir(exist_ok=True)
+        summary = v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=loss)])
+        with tf.io.TFRecordWriter(str(path)) as file:
+            for event in (v1.Event(wall_time=1.0), v1.Event(summary=summary)):
+                file.write(event.SerializeToString())
+        path.write_bytes(path.read_bytes() + path.read_bytes()[:20])
+
+
+def begun(estimator, name=None, **kwargs):
+    best = tf.estimator.BestExporter("best", lambda: None, **kwargs)
+    exporters = [tf.estimator.FinalExporter("final", lambda: None), best]
+    spec = types.SimpleNamespace(name=name, exporters=exporters)
+    best_exports.begin(estimator, spec)
+    return best, spec
+
+
+def exports(best, estimator, loss):
+    export_path = str(estimator.model_dir)
+    return best.export(estimator, export_path, "checkpoint", {"loss": loss}, False) is not None
+
+
+def test_compares_with_recorded_evaluations(tmp_path, caplog):
+    estimator = Evaluated(tmp_path)
+    for loss, name in ((5.0, None), (4.0, None), (6.0, None), (2.0, "valid")):
+        estimator.record(loss, name)
+
+    def better(loss, *name, **given):
+        return exports(begun(estimator, *name, **given)[0], estimator, loss)
+
+    for name in ("best", "best/temp-17"):  # Neither folder is an export.
+        (tmp_path / "export" / name).mkdir(parents=True)
+        assert better(9.0)
+    assert not harness.said(caplog)
+    (tmp_path / "export/best/17").mkdir()
+    assert [better(3.0), better(5.0)] == [True, False]
+    assert len([one for one in harness.said(caplog) if "is damaged" in one]) == 6
+    assert [better(1.0, "valid"), better(3.0, "valid")] == [True, False]
+    assert not better(3.0, event_file_pattern="eval_valid/*.tfevents.*")
+    assert better(9.0, event_file_pattern=None)
+
+
+def test_forgets_an_evaluation_whose_export_failed(tmp_path):
+    estimator = Evaluated(tmp_path)
+    estimator.record(4.0)
+    (tmp_path / "export/best/17").mkdir(parents=True)
+    best, spec = begun(estimator)
+    with pytest.raises(AttributeError), best_exports.undone_by_errors(spec):
+        exports(best, types.SimpleNamespace(model_dir=tmp_path), 1.0)
+    estimator.record(2.0)  # As an evaluation of this process does.
+    best_exports.begin(estimator, spec)
+    assert exports(best, estimator, 3.0)
