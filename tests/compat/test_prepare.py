@@ -5,7 +5,7 @@ import os
 import pathlib
 import sys
 import textwrap
-import types
+from types import SimpleNamespace as Namespace
 
 import harness
 import processes
@@ -106,39 +106,32 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
         assert "set the environment variable TF_USE_LEGACY_KERAS=1" in message
 
 
-OF_2_15 = "python/distribute/estimator_training.py"
-
-
 @on_2_16
 @pytest.mark.parametrize(
-    ("is_imported", "files", "at_import"),
-    [
-        (True, [], None),
-        (False, [], "1"),
-        (False, ["__init__.py"], "1"),
-        (False, ["__init__.py", OF_2_15], None),
-    ],
+    ("file", "at_import"),
+    [(None, "1"), ("__init__.py", "1"), ("python/distribute/estimator_training.py", None)],
 )
-def test_keras_2_is_selected_before_tensorflow_is_imported(
-    is_imported, files, at_import, tmp_path, monkeypatch
-):
-    for file in files:
-        (tmp_path / "tensorflow" / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "tensorflow" / file).touch()
-    if not is_imported:
-        monkeypatch.setattr(sys, "path", [str(tmp_path)])
-        monkeypatch.delitem(sys.modules, "tensorflow")
-    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+def test_keras_2_is_selected_before_tensorflow_is_imported(file, at_import, tmp_path, monkeypatch):
+    if file:
+        path = tmp_path / "tensorflow" / file
+        path.parent.mkdir(parents=True)
+        path.touch()
     selected = []
 
+    def required():
+        monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+        monkeypatch.setattr(installed, "tensorflow", imported)
+        assert legacy_keras.require() is tf
+        return [*selected, os.environ.pop("TF_USE_LEGACY_KERAS")]
+
     def imported():
-        selected.append(os.environ.get("TF_USE_LEGACY_KERAS"))
+        selected[:] = [os.environ.get("TF_USE_LEGACY_KERAS")]
         return tf
 
-    monkeypatch.setattr(installed, "tensorflow", imported)
-    assert legacy_keras.require() is tf
-    selected.append(os.environ.pop("TF_USE_LEGACY_KERAS"))
-    assert selected == [at_import, "1"]
+    assert required() == [None, "1"]  # TensorFlow is imported already.
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    assert required() == [at_import, "1"]
 
 
 @on_2_16
@@ -147,13 +140,9 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
 
     def required(**keras):
         """Returns a TensorFlow 2.16 of which only `compat.v2.keras` may be loaded."""
-        late = types.SimpleNamespace(_tfll_initialized=False)
-        v1, v2 = (
-            types.SimpleNamespace(keras=one, __path__=["tensorflow"])
-            for one in (late, types.SimpleNamespace(**keras))
-        )
-        compat_of_it = types.SimpleNamespace(v1=v1, v2=v2)
-        made = types.SimpleNamespace(**vars(v1), __version__="2.16.2", compat=compat_of_it)
+        late = {"keras": Namespace(_tfll_initialized=False), "__path__": ["tensorflow"]}
+        v1, v2 = Namespace(**late), Namespace(**{**late, "keras": Namespace(**keras)})
+        made = Namespace(**late, __version__="2.16.2", compat=Namespace(v1=v1, v2=v2))
         monkeypatch.setattr(installed, "tensorflow", lambda: made)
         return legacy_keras.require()
 
