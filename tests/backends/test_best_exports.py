@@ -57,79 +57,48 @@ def test_a_restart_exports_only_better_models(kind, name, tmp_path):
     assert exported == [True, False, True]
 
 
-@pytest.mark.slow
-def test_uses_compare_fn_and_event_file_pattern(tmp_path):
-    def higher(best_eval_result, current_eval_result):
-        return current_eval_result["loss"] > best_eval_result["loss"]
-
-    given = {"compare_fn": higher, "event_file_pattern": "eval_valid/*.tfevents.*"}
-    exported = [run("plain", tmp_path, steps, "valid", **given) for steps in (4, 6, 7)]
-    assert exported == [True, False, True]
-
-
-class Evaluated:
-    """An estimator with recorded evaluations that only pretends to export."""
-
-    def __init__(self, model_dir):
-        self.model_dir = model_dir
-
-    def eval_dir(self, name=None):
-        return f"{self.model_dir}/{f'eval_{name}' if name else 'eval'}"
-
-    def export_saved_model(self, *args, **kwargs):
-        return "exported"
-
-    def record(self, loss, name=None):
-        """Writes an event file that ends with half a record."""
-        path = pathlib.Path(self.eval_dir(name), f"{loss}.tfevents.1")
-        path.parent.mkdir(exist_ok=True)
-        summary = v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=loss)])
-        with tf.io.TFRecordWriter(str(path)) as file:
-            for event in (v1.Event(wall_time=1.0), v1.Event(summary=summary)):
-                file.write(event.SerializeToString())
-        path.write_bytes(path.read_bytes() + path.read_bytes()[:20])
-
-
-def begun(estimator, name=None, **kwargs):
-    best = tf.estimator.BestExporter("best", lambda: None, **kwargs)
-    exporters = [tf.estimator.FinalExporter("final", lambda: None), best]
-    spec = types.SimpleNamespace(name=name, exporters=exporters)
-    best_exports.begin(estimator, spec)
-    return best, spec
-
-
-def exports(best, estimator, loss):
-    export_path = str(estimator.model_dir)
-    return best.export(estimator, export_path, "checkpoint", {"loss": loss}, False) is not None
+def record(estimator, loss, name=None):
+    """Writes an evaluation's event file that ends with half a record."""
+    path = pathlib.Path(estimator.eval_dir(name), f"{loss}.tfevents.1")
+    path.parent.mkdir(exist_ok=True)
+    summary = v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=loss)])
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for event in (v1.Event(wall_time=1.0), v1.Event(summary=summary)):
+            file.write(event.SerializeToString())
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:20])
 
 
 def test_compares_with_recorded_evaluations(tmp_path, caplog):
-    estimator = Evaluated(tmp_path)
+    estimator = tf.estimator.Estimator(lambda features: None, tmp_path)
+    estimator.export_saved_model = lambda *args, **kwargs: "exported"
     for loss, name in ((5.0, None), (4.0, None), (6.0, None), (2.0, "valid")):
-        estimator.record(loss, name)
+        record(estimator, loss, name)
 
-    def better(loss, *name, **given):
-        return exports(begun(estimator, *name, **given)[0], estimator, loss)
+    def exports(best, loss):
+        return best.export(estimator, str(tmp_path), "ckpt", {"loss": loss}, False) is not None
+
+    def begun(name=None, **kwargs):
+        best = tf.estimator.BestExporter("best", lambda: None, **kwargs)
+        exporters = [tf.estimator.FinalExporter("final", lambda: None), best]
+        spec = tf.estimator.EvalSpec(lambda: None, name=name, exporters=exporters)
+        best_exports.begin(estimator, spec)
+        return best, spec
 
     for name in ("best", "best/temp-17"):  # Neither folder is an export.
         (tmp_path / "export" / name).mkdir(parents=True)
-        assert better(9.0)
+        assert exports(begun()[0], 9.0)
     assert not harness.said(caplog)
     (tmp_path / "export/best/17").mkdir()
-    assert [better(3.0), better(5.0)] == [True, False]
+    assert [exports(begun()[0], loss) for loss in (3.0, 5.0)] == [True, False]
     assert len([one for one in harness.said(caplog) if "is damaged" in one]) == 6
-    assert [better(1.0, "valid"), better(3.0, "valid")] == [True, False]
-    assert not better(3.0, event_file_pattern="eval_valid/*.tfevents.*")
-    assert better(9.0, event_file_pattern=None)
-
-
-def test_forgets_an_evaluation_whose_export_failed(tmp_path):
-    estimator = Evaluated(tmp_path)
-    estimator.record(4.0)
-    (tmp_path / "export/best/17").mkdir(parents=True)
-    best, spec = begun(estimator)
+    assert [exports(begun("valid")[0], loss) for loss in (1.0, 3.0)] == [True, False]
+    assert not exports(begun(event_file_pattern="eval_valid/*.tfevents.*")[0], 3.0)
+    assert exports(begun(event_file_pattern=None)[0], 9.0)
+    assert exports(begun(compare_fn=lambda best_eval_result, current_eval_result: True)[0], 9.0)
+    # An evaluation whose export fails is forgotten. `begin` reads no evaluation of this process.
+    best, spec = begun()
     with pytest.raises(AttributeError), best_exports.undone_by_errors(spec):
-        exports(best, types.SimpleNamespace(model_dir=tmp_path), 1.0)
-    estimator.record(2.0)  # As an evaluation of this process does.
+        best.export(types.SimpleNamespace(model_dir=estimator.model_dir), "", "", {"loss": 1.0}, 0)
+    record(estimator, 2.0)
     best_exports.begin(estimator, spec)
-    assert exports(best, estimator, 3.0)
+    assert exports(best, 3.0)

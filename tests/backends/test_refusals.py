@@ -153,16 +153,13 @@ def test_check_of_features_refuses(case):
 
 @pytest.mark.parametrize("combiner, length", [("mean", 0), (None, 2)])
 def test_check_of_features_accepts(combiner, length):
-    config = {"max_sequence_length": length, "weight_key": "w"}
-    tables = tables_of(by_dicts(combiner, a=config, b={"max_sequence_length": length}))
-    sparse = ids_and_weights("a", "b")
+    config = {"max_sequence_length": length}
+    tables = tables_of(by_dicts(combiner, a={**config, "weight_key": "w"}, b=config))
     with tf.Graph().as_default():
-        for given in (
-            {key: of(4) for key, of in sparse.items()},
-            {"a": tf.ones([4, 2], tf.int64), "b": sparse["b"](4), "w": tf.ones([4, 2])},
-            {"b": sparse["b"](4)},  # The missing feature is refused elsewhere.
-            tf.ones([4, 2]),
-        ):
+        sparse = {key: of(4) for key, of in ids_and_weights("a", "b").items()}
+        dense = {"a": tf.ones([4, 2], tf.int64), "w": tf.ones([4, 2])}
+        # A missing feature is refused elsewhere.
+        for given in (sparse, {**sparse, **dense}, {"b": sparse["b"]}, dense["w"]):
             tpu_checks.check_features(tables, given)
 
 
