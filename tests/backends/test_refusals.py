@@ -182,7 +182,7 @@ def test_checks_collect_each_value_that_no_infeed_carries():
         here = {name: f"features['{name}']" for name in given}
         unlike = [here["sparse"], here["text"], "labels[0]"]
         assert refused(tpu_checks.check_infeed, 1) == unlike
-        unlike.insert(2, here["scalar"])
+        unlike.insert(2, here["scalar"])  # Cores cannot divide it.
         assert refused(tpu_checks.check_infeed, 2) == unlike
         dynamic = [here["batch"], here["width"], here["rank"]]
         assert refused(tpu_checks.check_static, False) == dynamic

@@ -109,24 +109,21 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
 @on_2_16
 @pytest.mark.parametrize(
     ("file", "at_import"),
-    [(None, "1"), ("__init__.py", "1"), ("python/distribute/estimator_training.py", None)],
+    [("", "1"), ("__init__.py", "1"), ("python/distribute/estimator_training.py", None)],
 )
 def test_keras_2_is_selected_before_tensorflow_is_imported(file, at_import, tmp_path, monkeypatch):
-    if file:
-        path = tmp_path / "tensorflow" / file
-        path.parent.mkdir(parents=True)
-        path.touch()
-    selected = []
+    path = tmp_path / (file and "tensorflow") / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    variable = "TF_USE_LEGACY_KERAS"
 
     def required():
-        monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
-        monkeypatch.setattr(installed, "tensorflow", imported)
+        selected = []
+        first = lambda: selected.append(os.environ.get(variable)) or tf  # noqa: E731
+        monkeypatch.setattr(installed, "tensorflow", first)
+        monkeypatch.delenv(variable, raising=False)
         assert legacy_keras.require() is tf
-        return [*selected, os.environ.pop("TF_USE_LEGACY_KERAS")]
-
-    def imported():
-        selected[:] = [os.environ.get("TF_USE_LEGACY_KERAS")]
-        return tf
+        return [*selected, os.environ.pop(variable)]
 
     assert required() == [None, "1"]  # TensorFlow is imported already.
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
