@@ -2,12 +2,10 @@
 
 import importlib.util
 import pathlib
-import threading
 import time
 
 import harness
 import numpy as np
-import processes
 import pytest
 import tensorflow as tf
 from words_program import input_fn, make
@@ -183,25 +181,3 @@ def test_a_single_async_hook_saves_each_step(kind, writing, tmp_path):
     estimator.train(lambda params: input_fn(params).repeat(), hooks=hooks, steps=2)
     assert checkpoint_files.checkpoints(str(tmp_path)) == [f"model.ckpt-{n}" for n in range(3)]
     assert set(writing) == {1}
-
-
-def test_our_async_hook_skips_a_step_and_raises_the_error_of_its_thread(monkeypatch, tmp_path):
-    saved, errors, may_write = [], [OSError("the disk is full")], threading.Event()
-
-    def save(self, session, path, global_step, **kwargs):
-        assert may_write.wait(processes.HANGS)
-        saved.append(global_step)
-        if errors:
-            raise errors.pop()
-
-    monkeypatch.setattr(tf.compat.v1.train.Saver, "save", save)
-    with tf.Graph().as_default():
-        step = tf.compat.v1.train.create_global_step().assign_add(1)
-        hook = async_checkpoint.AsyncCheckpointSaverHook(str(tmp_path), save_steps=1)
-        with tf.compat.v1.train.SingularMonitoredSession([hook]) as session:
-            assert session.run(step) == 1  # While step 0 is still being written.
-            may_write.set()
-            hook._thread.join()
-            assert "the disk is full" in harness.refusal(OSError, session.run, step)
-            assert session.run(step) == 3 and not session.should_stop()
-    assert saved == [0, 3]
