@@ -215,11 +215,8 @@ OTHER_VALUES = {
 def test_config_round_trip(in_graph):
     assert {*inspect.signature(Adagrad).parameters} == {*OTHER_VALUES, "kwargs"}
     schedule = schedules.ExponentialDecay(0.2, 2, 0.5)
-    for values in (
-        {},
-        OTHER_VALUES,
-        {**OTHER_VALUES, "clipnorm": None, "global_clipnorm": 3.0, "learning_rate": schedule},
-    ):
+    changed = {"clipnorm": None, "global_clipnorm": 3.0, "epsilon": -0.01, "weight_decay": -0.2}
+    for values in ({}, OTHER_VALUES, {**OTHER_VALUES, **changed, "learning_rate": schedule}):
         expected = Reference(**values).get_config()
         with tf.Graph().as_default() if in_graph else tf.init_scope():
             config = Adagrad(**values).get_config()

@@ -55,29 +55,29 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
     or unfit. TensorFlow up to 2.21 needs the tf-keras of its own minor version. A newer TensorFlow
     accepts any from 2.21 up to its own, because each tf-keras is released weeks later.
     """
-    release = _release(tensorflow_version)
+    its = release(tensorflow_version)
     problems, wanted = [], []
     protobuf = version("protobuf")
-    if protobuf and release < (2, 21) and int(protobuf.split(".")[0]) >= 7:
+    if protobuf and its < (2, 21) and int(protobuf.split(".")[0]) >= 7:
         problems.append(f"TensorFlow {tensorflow_version} does not work with protobuf {protobuf}")
         wanted.append("protobuf<7")
     tf_keras = version("tf-keras")
     # tf_keras may have been installed without pip.
     missing = not tf_keras and not importlib.util.find_spec("tf_keras")
-    oldest = min(release, (2, 21))
-    if needs_tf_keras and (missing or (tf_keras and not oldest <= _release(tf_keras) <= release)):
+    oldest = min(its, (2, 21))
+    if needs_tf_keras and (missing or (tf_keras and not oldest <= release(tf_keras) <= its)):
         problems.append(
             "estimator_emb needs Keras 2, and the package tf-keras, which brings it to TensorFlow "
             f"{tensorflow_version}, is {tf_keras or 'not installed'}"
         )
-        own = f"=={release[0]}.{release[1]}.*"
-        wanted.append(f"tf-keras{own if oldest == release else f'>=2.21,<{_after(release)}'}")
+        own = f"=={its[0]}.{its[1]}.*"
+        wanted.append(f"tf-keras{own if oldest == its else f'>=2.21,<{_after(its)}'}")
     if not wanted:
         return
     # tf-keras requires the package 'tensorflow' of its own minor version.
     distribution = _distribution()
     alone = "--no-deps "
-    if distribution and distribution.name == "tensorflow" and oldest == release:
+    if distribution and distribution.name == "tensorflow" and oldest == its:
         alone = ""
     line = " ".join(f"'{one}'" for one in wanted)
     raise ImportError(f"{'. And '.join(problems)}: pip install {alone}{line}")
@@ -89,7 +89,7 @@ def newer_than_tried(tensorflow_version: str, private: ModuleType) -> str | None
     Raises ImportError if a newer TensorFlow does not have a name that a module of the package
     `private` imports from it.
     """
-    if _release(tensorflow_version) <= _NEWEST_TRIED:
+    if release(tensorflow_version) <= _NEWEST_TRIED:
         return None
     newest = ".".join(map(str, _NEWEST_TRIED))
     untried = f"TensorFlow {tensorflow_version} is newer than any that estimator_emb was tried with"
@@ -112,7 +112,8 @@ def _failures(package: ModuleType) -> Iterator[str]:
             yield str(error)
 
 
-def _release(version: str) -> tuple[int, int]:
+def release(version: str) -> tuple[int, int]:
+    """Returns the major and the minor number of a version."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)
 

@@ -16,16 +16,14 @@ from estimator_emb.compat import installed
 
 _VARIABLE = "TF_USE_LEGACY_KERAS"
 _ON = ("1", "true", "True")
-is_variable_ours = False
-"""Whether this module, and not the user, has set the environment variable."""
 
 
 def require() -> ModuleType:
     """Makes TensorFlow use Keras 2, and returns TensorFlow. Raises ImportError if it cannot."""
-    if "tensorflow" not in sys.modules and _VARIABLE not in os.environ and not _is_2_15():
-        _set_variable()  # Setting it before the import also avoids loading Keras 3.
+    if "tensorflow" not in sys.modules and not _is_2_15():
+        os.environ.setdefault(_VARIABLE, "1")  # Setting it early also avoids loading Keras 3.
     tf = installed.tensorflow()
-    newer = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (2, 16)
+    newer = installed.release(tf.__version__) >= (2, 16)
     installed.check_beside(tf.__version__, newer or os.environ.get(_VARIABLE) in _ON)
     if not newer:
         return tf
@@ -37,21 +35,12 @@ def require() -> ModuleType:
         )
     # TensorFlow reads the variable twice: for the search path of `import tensorflow.keras...` when
     # TensorFlow is imported, and for its attribute `keras` on first use.
-    if _VARIABLE not in os.environ:
-        _set_variable()
+    os.environ.setdefault(_VARIABLE, "1")
     for module, api in _keras_parents(tf):
-        spec = importlib.util.find_spec(f"tf_keras.api.{api}.keras")
-        if spec is not None and spec.submodule_search_locations:
-            folder = os.path.dirname(spec.submodule_search_locations[0])
-            if folder not in module.__path__:
-                module.__path__ = [folder, *module.__path__]
+        folder = importlib.import_module(f"tf_keras.api.{api}").__path__[0]
+        if folder not in module.__path__:
+            module.__path__ = [folder, *module.__path__]
     return tf
-
-
-def _set_variable() -> None:
-    global is_variable_ours
-    os.environ[_VARIABLE] = "1"
-    is_variable_ours = True
 
 
 def _keras_parents(tf: ModuleType) -> tuple[tuple[ModuleType, str], ...]:

@@ -1,11 +1,15 @@
 """After a restart, `BestExporter` exports only models that are better than all earlier ones."""
 
+import pathlib
+import types
+
 import harness
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.backends.cluster import best_exports
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
@@ -53,33 +57,48 @@ def test_a_restart_exports_only_better_models(kind, name, tmp_path):
     assert exported == [True, False, True]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("has_exports", [True, False])
-def test_a_half_record_in_an_event_file_is_named(has_exports, tmp_path, caplog):
-    assert run("plain", tmp_path, 2)
-    (damaged,) = (tmp_path / "eval").glob("*.tfevents.*")
-    with damaged.open("ab") as file:
-        file.write(damaged.read_bytes()[:30])
-    if not has_exports:
-        tf.io.gfile.rmtree(f"{tmp_path}/export")
-    assert run("plain", tmp_path, 4) != has_exports  # Step 2 has the best loss.
-    said = [one for one in harness.said(caplog) if f"the event file {damaged} is damaged" in one]
-    assert len(said) == has_exports
+def record(estimator, loss, name=None):
+    """Writes an evaluation's event file that ends with half a record."""
+    path = pathlib.Path(estimator.eval_dir(name), f"{loss}.tfevents.1")
+    path.parent.mkdir(exist_ok=True)
+    summary = v1.Summary(value=[v1.Summary.Value(tag="loss", simple_value=loss)])
+    with tf.io.TFRecordWriter(str(path)) as file:
+        for event in (v1.Event(wall_time=1.0), v1.Event(summary=summary)):
+            file.write(event.SerializeToString())
+    path.write_bytes(path.read_bytes() + path.read_bytes()[:20])
 
 
-@pytest.mark.slow
-def test_uses_compare_fn_and_event_file_pattern(tmp_path):
-    def higher(best_eval_result, current_eval_result):
-        return current_eval_result["loss"] > best_eval_result["loss"]
+def test_compares_with_recorded_evaluations(tmp_path, caplog):
+    estimator = tf.estimator.Estimator(lambda features: None, tmp_path)
+    estimator.export_saved_model = lambda *args, **kwargs: "exported"
+    for loss, name in ((5.0, None), (4.0, None), (6.0, None), (2.0, "valid")):
+        record(estimator, loss, name)
 
-    given = {"compare_fn": higher, "event_file_pattern": "eval_valid/*.tfevents.*"}
-    exported = [run("plain", tmp_path, steps, "valid", **given) for steps in (4, 6, 7)]
-    assert exported == [True, False, True]
+    def exports(best, loss):
+        return best.export(estimator, str(tmp_path), "ckpt", {"loss": loss}, False) is not None
 
+    def begun(name=None, **kwargs):
+        best = tf.estimator.BestExporter("best", lambda: None, **kwargs)
+        exporters = [tf.estimator.FinalExporter("final", lambda: None), best]
+        spec = tf.estimator.EvalSpec(lambda: None, name=name, exporters=exporters)
+        best_exports.begin(estimator, spec)
+        return best, spec
 
-@pytest.mark.slow
-def test_starts_anew_without_earlier_exports_or_event_files(tmp_path):
-    assert run("plain", tmp_path, 2)
-    tf.io.gfile.rmtree(f"{tmp_path}/export")
-    assert run("plain", tmp_path, 4)
-    assert run("plain", tmp_path, 6, event_file_pattern=None)
+    for name in ("best", "best/temp-17"):  # Neither folder is an export.
+        (tmp_path / "export" / name).mkdir(parents=True)
+        assert exports(begun()[0], 9.0)
+    assert not harness.said(caplog)
+    (tmp_path / "export/best/17").mkdir()
+    assert [exports(begun()[0], loss) for loss in (3.0, 5.0)] == [True, False]
+    assert len([one for one in harness.said(caplog) if "is damaged" in one]) == 6
+    assert [exports(begun("valid")[0], loss) for loss in (1.0, 3.0)] == [True, False]
+    assert not exports(begun(event_file_pattern="eval_valid/*.tfevents.*")[0], 3.0)
+    assert exports(begun(event_file_pattern=None)[0], 9.0)
+    assert exports(begun(compare_fn=lambda best_eval_result, current_eval_result: True)[0], 9.0)
+    # An evaluation whose export fails is forgotten. `begin` reads no evaluation of this process.
+    best, spec = begun()
+    with pytest.raises(AttributeError), best_exports.undone_by_errors(spec):
+        best.export(types.SimpleNamespace(model_dir=estimator.model_dir), "", "", {"loss": 1.0}, 0)
+    record(estimator, 2.0)
+    best_exports.begin(estimator, spec)
+    assert exports(best, 3.0)

@@ -14,7 +14,7 @@ from tensorflow.python.tpu import tpu_function
 from tensorflow.python.tpu.ops import tpu_ops
 from tensorflow_estimator.python.estimator.tpu import tpu_context
 
-from estimator_emb.backends.local import HostContext
+from estimator_emb.backends.local import HostContext, with_context
 from estimator_emb.engine.cores import Cores
 
 v1 = tf.compat.v1
@@ -203,7 +203,8 @@ def test_ref_variables_are_written_once():
 
 @pytest.mark.parametrize("of_input", [True, False])
 def test_host_context_describes_one_core(of_input):
-    context = HostContext(call_from_input_fn=of_input)
+    given = with_context(lambda params: params["context"])
+    context = given(params={}) if of_input else HostContext(call_from_input_fn=False)
     assert isinstance(context, tpu_context.TPUContext)
     assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
     assert context.device_for_replica(0) == ("/device:CPU:0", 0)

@@ -15,6 +15,7 @@ from refused import (
     OTHER_GRAPH,
     SCALAR,
     Fetches,
+    by_dicts,
     divided,
     ids_and_weights,
     loss_of_type,
@@ -22,11 +23,13 @@ from refused import (
 )
 from tensorflow.python.ops import control_flow_util
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
-from tpu_described import Program
+from tpu_described import Program, sparse_of
 
 import estimator_emb as ee
 from estimator_emb import preflight
-from estimator_emb.catalog.limits import HOW_TO_OUTFEED
+from estimator_emb.backends import tpu_checks
+from estimator_emb.catalog.limits import HOW_TO_OUTFEED, collected
+from estimator_emb.spec.resolved import tables_of
 
 v1 = tf.compat.v1
 
@@ -133,6 +136,57 @@ def test_evaluation_refuses_a_loss_that_is_not_float32(tmp_path):
     with pytest.raises(TypeError, match=re.escape(words)):
         tpu_described.evaluate(described, program.input_fn)
     assert next(made.predict(program.input_fn))["x"].tolist() == [1.0, 1.0, 1.0]
+
+
+# The checks, without a program
+
+
+@pytest.mark.parametrize(
+    "case", [name for name, (program, *_) in CASES.items() if program.spec is not None]
+)
+def test_check_of_features_refuses(case):
+    program, kind, phrase = CASES[case]
+    with tf.Graph().as_default():
+        given = tables_of(program.spec), program.batch(4)[0]
+        assert phrase in harness.refusal(kind, tpu_checks.check_features, *given)
+
+
+@pytest.mark.parametrize("combiner, length", [("mean", 0), (None, 2)])
+def test_check_of_features_accepts(combiner, length):
+    config = {"max_sequence_length": length}
+    tables = tables_of(by_dicts(combiner, a={**config, "weight_key": "w"}, b=config))
+    with tf.Graph().as_default():
+        sparse = {key: of(4) for key, of in ids_and_weights("a", "b").items()}
+        dense = {"a": tf.ones([4, 2], tf.int64), "w": tf.ones([4, 2])}
+        # A missing feature is refused elsewhere.
+        for given in (sparse, {**sparse, **dense}, {"b": sparse["b"]}, dense["w"]):
+            tpu_checks.check_features(tables, given)
+
+
+def test_checks_collect_each_value_that_no_infeed_carries():
+    def refused(check, *arguments):
+        with collected() as refusals:
+            check({"features": given, "labels": [tf.zeros([], tf.float16)]}, *arguments)
+        return [one.problem.partition(" (")[0].partition(": ")[0] for one in refusals]
+
+    with tf.Graph().as_default():
+        given = {
+            "sparse": sparse_of([1, 2])(4),
+            "text": tf.constant("a"),
+            "scalar": tf.constant(1.0),
+            "whole": tf.ones([4, 2], tf.bool),
+            "batch": v1.placeholder(tf.float32, [None, 2]),
+            "width": v1.placeholder(tf.int32, [4, None]),
+            "rank": v1.placeholder(tf.int32),
+        }
+        here = {name: f"features['{name}']" for name in given}
+        unlike = [here["sparse"], here["text"], "labels[0]"]
+        assert refused(tpu_checks.check_infeed, 1) == unlike
+        unlike.insert(2, here["scalar"])  # Cores cannot divide it.
+        assert refused(tpu_checks.check_infeed, 2) == unlike
+        dynamic = [here["batch"], here["width"], here["rank"]]
+        assert refused(tpu_checks.check_static, False) == dynamic
+        assert refused(tpu_checks.check_static, True) == dynamic[1:]
 
 
 # Queues

@@ -281,6 +281,8 @@ def test_dense_and_ragged_ids_become_sparse_and_keep_id_0():
     assert hardware_reads({"x": tf.constant([5, 0])}) == {"x": ([[0, 0], [1, 0]], [5, 0], [2, 1])}
     mixed = {"x": tf.sparse.from_dense([[7, 0]]), "w": tf.constant([[1.0, 2.0]])}
     assert hardware_reads(mixed, weight_key="w") == {"x": ([[0, 0]], [7], [1, 2]), "w": [[1, 2]]}
+    mixed = {"x": tf.constant([[7, 0]]), "w": tf.sparse.from_dense([[2.0, 0.0]])}
+    assert hardware_reads(mixed, weight_key="w")["w"] == ([[0, 0]], [2], [1, 2])
 
 
 def test_one_id_for_each_sample_stays_dense():

@@ -89,6 +89,7 @@ AS_SERVER = (MASTER_CLUSTER, "ps", 0, "grpc://p:1", "", False, 1, 2, 2)
 BY_STRATEGY = {"train_distribute": Strategy()}
 OF_REMOTE = {"experimental_distribute": REMOTE}
 BY_EXPERIMENT = {"experimental_distribute": DistributeConfig(train_distribute=Strategy())}
+NOT_USED = "Not using Distribute Coordinator."
 RUN_CONFIGS = {
     "no cluster": (BY_STRATEGY, {}, None, ({}, *LOCAL_TASK)),
     "cluster without training strategy": ({"eval_distribute": Strategy()}, ALONE, None, AS_WORKER),
@@ -103,13 +104,17 @@ RUN_CONFIGS = {
     "options, environment, mode, expected", RUN_CONFIGS.values(), ids=RUN_CONFIGS
 )
 def test_run_config_gets_the_coordinator_settings(
-    estimator_lib, module, monkeypatch, options, environment, mode, expected
+    estimator_lib, module, monkeypatch, options, environment, mode, expected, caplog
 ):
+    caplog.set_level("INFO", "tensorflow")
     monkeypatch.setenv("TF_CONFIG", json.dumps(environment))
     config = estimator_lib.run_config.RunConfig(**options)
     assert config._distribute_coordinator_mode == mode
     assert settings(config) == expected
     assert module.should_run_distribute_coordinator(config) is (mode is not None)
+    said = [one for one in caplog.messages if "Distribute Coordinator" in one]
+    is_set_up = ["RunConfig is set up for Distribute Coordinator."]
+    assert module is not ours or said == (is_set_up if mode else [NOT_USED] * 2)
     # Device filters are set, as without a strategy, if the coordinator does not handle the cluster.
     has_filters = mode is None and bool(environment)
     assert bool(config.session_config and config.session_config.device_filters) is has_filters
@@ -126,16 +131,20 @@ def test_refuses_settings_given_twice(estimator_lib, module, option):
 
 
 @pytest.mark.parametrize(
-    "attributes",
+    "mode, cluster, said",
     [
-        {},
-        {"_distribute_coordinator_mode": "other", "cluster_spec": CLUSTER},
-        {"_distribute_coordinator_mode": 3, "cluster_spec": CLUSTER},
-        {"_distribute_coordinator_mode": "independent_worker", "cluster_spec": {}},
+        (None, CLUSTER, NOT_USED),
+        ("other", CLUSTER, "Ignoring the unknown distribute coordinator mode 'other'."),
+        (3, CLUSTER, "Ignoring the unknown distribute coordinator mode 3."),
+        ("independent_worker", {}, "No cluster: running locally, without Distribute Coordinator."),
     ],
 )
-def test_coordinator_does_not_run_without_its_settings(module, attributes):
-    assert module.should_run_distribute_coordinator(SimpleNamespace(**attributes)) is False
+def test_coordinator_does_not_run_without_its_settings(module, mode, cluster, said, caplog):
+    caplog.set_level("INFO", "tensorflow")
+    config = SimpleNamespace(_distribute_coordinator_mode=mode, cluster_spec=cluster)
+    assert module.should_run_distribute_coordinator(config) is False
+    assert module is not ours or caplog.messages == [said]
+    assert module.should_run_distribute_coordinator(SimpleNamespace()) is False
 
 
 def test_unsupported_calls_are_refused(same_message):

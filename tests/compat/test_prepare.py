@@ -5,6 +5,7 @@ import os
 import pathlib
 import sys
 import textwrap
+from types import SimpleNamespace as Namespace
 
 import harness
 import processes
@@ -14,6 +15,7 @@ from tensorflow.python.util import tf_export
 
 from estimator_emb import compat
 from estimator_emb.catalog.legacy import LACKING
+from estimator_emb.compat import installed, legacy_keras
 
 on_2_16 = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 has all of this itself")
 PUBLIC = {
@@ -102,6 +104,52 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
         given = compat.prepare, "estimator_emb.legacy.tpu_embedding"
         message = harness.refusal(ImportError, *given)
         assert "set the environment variable TF_USE_LEGACY_KERAS=1" in message
+
+
+@on_2_16
+@pytest.mark.parametrize(
+    ("file", "at_import"),
+    [("", "1"), ("__init__.py", "1"), ("python/distribute/estimator_training.py", None)],
+)
+def test_keras_2_is_selected_before_tensorflow_is_imported(file, at_import, tmp_path, monkeypatch):
+    path = tmp_path / (file and "tensorflow") / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    variable = "TF_USE_LEGACY_KERAS"
+
+    def required():
+        selected = []
+        first = lambda: selected.append(os.environ.get(variable)) or tf  # noqa: E731
+        monkeypatch.setattr(installed, "tensorflow", first)
+        monkeypatch.delenv(variable, raising=False)
+        assert legacy_keras.require() is tf
+        return [*selected, os.environ.pop(variable)]
+
+    assert required() == [None, "1"]  # TensorFlow is imported already.
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    assert required() == [at_import, "1"]
+
+
+@on_2_16
+def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
+    monkeypatch.setattr(installed, "version", {"protobuf": "4.25.0", "tf-keras": "2.16.0"}.get)
+
+    def required(**keras):
+        """Returns a TensorFlow 2.16 of which only `compat.v2.keras` may be loaded."""
+        late = {"keras": Namespace(_tfll_initialized=False), "__path__": ["tensorflow"]}
+        v1, v2 = Namespace(**late), Namespace(**{**late, "keras": Namespace(**keras)})
+        made = Namespace(**late, __version__="2.16.2", compat=Namespace(v1=v1, v2=v2))
+        monkeypatch.setattr(installed, "tensorflow", lambda: made)
+        return legacy_keras.require()
+
+    model = type("Model", (), {"__module__": "keras.src.models.model"})
+    message = harness.refusal(ImportError, required, Model=model)
+    assert "tf.keras is Keras 3 in this process" in message
+    late, loaded = required(Model=model, _tfll_initialized=False), required(Model=tf.keras.Model)
+    api = pathlib.Path(sys.modules["tf_keras"].__file__).parent / "api"
+    for one, part in ((late, "_v2"), (late.compat.v1, "_v1"), (loaded.compat.v2, "_v2")):
+        assert one.__path__ == [str(api / part), "tensorflow"]
 
 
 WHERE_KERAS_IS = """

@@ -63,8 +63,9 @@ class Listener(tf1.train.CheckpointSaverListener):
         if threading.current_thread() is not threading.main_thread():
             self.release.wait()
         self.saved.append(global_step_value)
-        if self.error:
-            raise self.error
+        error, self.error = self.error, None  # The save at the end succeeds.
+        if error:
+            raise error
 
     def end(self, session, global_step_value):
         self.saved.append(("end", global_step_value))

@@ -24,15 +24,14 @@ def begin(estimator: Any, eval_spec: Any) -> None:
     An exporter starts from scratch if it has no exports yet or its recorded evaluations are gone.
     """
     for exporter in eval_spec.exporters or ():
-        pattern = getattr(exporter, "_event_file_pattern", None)
-        if not isinstance(exporter, BestExporter) or not pattern:
+        if not isinstance(exporter, BestExporter) or not exporter._event_file_pattern:
             continue
         if exporter._model_dir == estimator.model_dir:
             continue
         exporter._model_dir = estimator.model_dir  # Otherwise the exporter reads the files itself.
         if not _has_exports(os.path.join(estimator.model_dir, "export", exporter.name)):
             continue
-        pattern = os.path.join(estimator.model_dir, pattern)
+        pattern = os.path.join(estimator.model_dir, exporter._event_file_pattern)
         if exporter._event_file_pattern == _ANY_NAME:
             pattern = os.path.join(estimator.eval_dir(eval_spec.name), os.path.basename(_ANY_NAME))
         for path in tf.io.gfile.glob(pattern):
