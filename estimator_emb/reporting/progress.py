@@ -110,7 +110,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         return _SECONDS_BETWEEN_LINES
 
     def _write(self, step: int, parts: list[str]) -> None:
-        raise NotImplementedError
+        """Shows the progress."""
 
     def _show(self, session: Any) -> None:
         # Read after the run: a value fetched by the run may be older than its last step.
@@ -235,7 +235,6 @@ class ProgressHook(_Progress):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         super().after_create_session(session, coord)
-        self._close()
         if console.interactive() or sys.stderr.isatty():
             self._bar = bars.bar(
                 total=self._total,
