@@ -138,9 +138,10 @@ def test_the_full_traceback_is_shown_on_request(tmp_path, monkeypatch):
 
 def test_a_shortened_error_is_pickled_as_tensorflows():
     error = tf.errors.NotFoundError(None, None, "Graph execution error:\n\nnowhere\n\t [[{{x}}]]")
+    error.__context__ = tf.errors.NotFoundError(None, None, "nowhere")
     error_notes.shorten(error)
     error_notes.shorten(error)  # A second call has no effect.
-    assert str(error) == "nowhere"
+    assert str(error) == "nowhere" and error.__suppress_context__
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is tf.errors.NotFoundError and copy.message == "nowhere"
 
