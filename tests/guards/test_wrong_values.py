@@ -42,10 +42,10 @@ def test_wrong_values_of_model_fn_are_refused():
             ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
             ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
         ):
-            of_metrics = (lambda value=metrics: value, [])
-            spec = ee.TPUEstimatorSpec("eval", loss=loss, eval_metrics=of_metrics)
+            given = (lambda value: value, [loss])
+            spec = ee.TPUEstimatorSpec("eval", loss=loss, eval_metrics=given)
             function, _ = returned(spec, "eval", runs).eval_metrics
-            assert said in refusal(TypeError, function)
+            assert said in refusal(TypeError, function, metrics)
 
 
 def test_errors_of_model_fn_are_explained():
