@@ -1,14 +1,19 @@
 """Wrong values of input_fn and model_fn are refused, and errors in model_fn are explained."""
 
+import re
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
 from harness import refusal, tables_spec
 
 import estimator_emb as ee
-from estimator_emb.guards import input_fn, model
+from estimator_emb.guards import input_fn, model, table_use
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.events import Facts, ModelBatch
+
+v1 = tf.compat.v1
 
 
 def test_wrong_values_of_input_fn_are_refused():
@@ -73,3 +78,30 @@ def test_errors_of_model_fn_are_explained():
         None + 1  # noqa: B018 - A label.
     assert "as for every prediction" in explained(caught.value, "infer")
     assert explained(ValueError("None"), "infer") == "None"
+
+
+def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
+    facts = Facts(Call(Runs.LOCAL, mode="train"))
+    with tf.Graph().as_default():
+        x, labels, any_shape = (v1.placeholder(tf.float32, one) for one in ([4, 1], [4], None))
+        facts.batch = ModelBatch(x, labels)
+        pairs = [tf.abs(x) - labels * tf.cast(tf.size(x), tf.float32), labels - x]
+        rows = [x - labels[:, None], x - any_shape, x[:1] - labels[:1], x - tf.ones([4])]
+        rows += [labels - tf.reshape(labels, [4, 1]), labels - tf.ones([4, 1])]
+        loss = tf.add_n([tf.reduce_sum(one) for one in pairs + rows])
+        model.spread_labels(facts, ee.TPUEstimatorSpec("eval", loss=loss))
+    said = r"Sub of \(4,\), from labels, and \(4, 1\) gives \(4, 4\)\..* The op '(\w+)' was made"
+    assert sorted(re.findall(said, caplog.text)) == ["sub", "sub_1"]
+
+
+def test_an_activation_compared_as_an_id_is_logged(caplog):
+    table = types.SimpleNamespace(features=[types.SimpleNamespace(key=key) for key in "xy"])
+    facts = Facts(Call(Runs.LOCAL, tables=[table]))
+    with tf.Graph().as_default():
+        x, other = v1.placeholder(tf.float32, [4, 1]), v1.placeholder(tf.float32, [4, 1])
+        facts.batch = ModelBatch({"x": x, "other": other, "y": [x]}, None)
+        for one in (x, tf.reshape(x, [4]), other, x + 1.0):
+            tf.cast(one, tf.int32, name="ids"), tf.cast(one, tf.float64), tf.equal(one, 2.0)
+        table_use.compared_activations(facts, None)
+    ops = re.findall(r"reads features\['x'\] as ids \(op (\w+)\)", caplog.text)
+    assert sorted(ops) == ["Equal", "Equal_1", "ids", "ids_1"]
