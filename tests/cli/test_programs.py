@@ -81,6 +81,8 @@ def test_shows_pythons_own_error_about_a_program_that_cannot_run(folder, capsys)
             assert launch.launch(program) == 1
         last = capsys.readouterr().err.splitlines()[-1]
         assert last.startswith(error), last
+    with launch.restored():
+        assert launch.launch(["package/__init__.py"]) == 0
 
 
 LIMITED = """

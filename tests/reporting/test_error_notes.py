@@ -178,6 +178,9 @@ def test_an_error_in_a_notebook_shows_its_lines():
     # Before Python 3.11, a traceback includes the frame that raises the error.
     ours = ["call"] if sys.version_info < (3, 11) else []
     assert lines_of(caught.value)[1:] == [*ours, "cell", "<lambda>"]
+    with pytest.raises(ZeroDivisionError) as caught:
+        [*program_calls.called_by_program(lambda: (1 / 0 for _ in "x"))()]
+    assert lines_of(caught.value)[1:] == [*(["generate"] if ours else []), "<genexpr>"]
 
 
 def test_errors_that_the_program_handles_keep_their_lines():
