@@ -36,15 +36,15 @@ _pauses = _Pauses()
 @contextlib.contextmanager
 def pausing() -> Iterator[None]:
     """Excludes the time inside from this thread's training speed. May be nested."""
-    outer = _pauses.began is None
-    if outer:
-        _pauses.began = time.monotonic()
+    if _pauses.began is not None:
+        yield  # The outer pause counts.
+        return
+    _pauses.began = began = time.monotonic()
     try:
         yield
     finally:
-        if outer and _pauses.began is not None:
-            _pauses.seconds += time.monotonic() - _pauses.began
-            _pauses.began = None
+        _pauses.seconds += time.monotonic() - began
+        _pauses.began = None
 
 
 def clock() -> float:
