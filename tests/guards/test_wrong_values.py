@@ -17,26 +17,30 @@ v1 = tf.compat.v1
 def test_wrong_metrics_are_refused():
     for metrics, runs, said in (
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
-        ([1], Runs.LOCAL, "it returned [1]."),
         ({1: (tf.ones([]), tf.ones([]))}, Runs.LOCAL, "for 1."),
         ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
         ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
     ):
-        given = (lambda value: value, [1])
-        spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=given)
+        spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=(lambda one: one, [1]))
         facts = Facts(Call(runs, mode="eval", model_fn=refusal))
         function, _ = model.model_values(facts, spec).eval_metrics
         assert said in refusal(TypeError, function, metrics)
 
 
 def test_a_wrong_shape_may_be_of_ids_that_no_spec_looks_up():
-    spec = tables_spec({"word": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1))
-    for text, has_spec in (("wrong shape", False), ("wrong", False), ("wrong shape", True)):
-        facts = Facts(Call(Runs.LOCAL, has_spec=has_spec))
-        facts.batch, error = ModelBatch({"word": 1}, None), ValueError(text)
+    spec, explained = tables_spec({"word": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1)), []
+    for error, runs, has_spec in (
+        (ValueError("wrong shape"), Runs.LOCAL, False),
+        (ValueError("wrong"), Runs.LOCAL, False),
+        (ValueError("wrong shape"), Runs.LOCAL, True),
+        (ValueError("wrong shape"), Runs.PLAIN, False),
+        (RuntimeError("wrong shape"), Runs.LOCAL, False),
+    ):
+        facts = Facts(Call(runs, has_spec=has_spec))
+        facts.batch = ModelBatch({"word": 1}, None)
         model.model_errors(facts, error)
-        said = "features ['word'] as input_fn yields them" in str(error)
-        assert said == (text == "wrong shape" and not has_spec), spec
+        explained.append("features ['word'] as input_fn yields them" in str(error))
+    assert explained == [True, False, False, False, False], spec
 
 
 def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
