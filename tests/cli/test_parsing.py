@@ -265,7 +265,7 @@ def test_words_after_a_program_belong_to_it(name, before, own):
 
 
 def test_an_underscore_stands_for_a_hyphen():
-    options = parse("run", ["--steps_limit=3", "train.py", "--steps_limit=4"])
-    assert options.steps_limit == 3
+    options = parse("run", ["--steps_limit=3", "--seed=0", "train.py", "--steps_limit=4"])
+    assert (options.steps_limit, options.seed) == (3, 0)
     assert options.program == ["train.py", "--steps_limit=4"]
     assert "steps_limit" not in main_lib.parser_of("run").format_help()

@@ -84,7 +84,7 @@ def test_shows_pythons_own_error_about_a_program_that_cannot_run(folder, capsys)
 
 
 LIMITED = """
-import random
+import random, sys
 import numpy, tensorflow
 from estimator_emb.legacy import launch
 one = launch.Estimator()
@@ -93,7 +93,7 @@ for steps in (None, None), (2, None), (9, None), (None, 9), (None, 2), (9, 9):
 one.evaluate(None, 9, "x")
 for one.backend.request.use_tpu in True, False:
     one.train(None)
-print(one.tf_random_seed, vars(one).update(own=3), one.tf_random_seed)
+print(sys.argv[1], one.tf_random_seed, vars(one).update(own=3), one.tf_random_seed)
 of_keras = tensorflow.keras.layers.Dense(1)(numpy.ones([1, 3])) + tensorflow.random.uniform([])
 print(float(of_keras[0, 0]), random.random(), numpy.random.rand())
 raise KeyboardInterrupt
@@ -115,10 +115,11 @@ def test_limits_and_seeds_reach_a_program(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(launch, "Estimator", type("Estimator", (), stub))
         monkeypatch.setattr(launch, "LocalRunConfig", launch.Estimator)
         with launch.restored():
-            assert launch.launch([f"{tmp_path}/program.py"], steps_limit=3, seed=seed) == 130
+            program = [f"{tmp_path}/program.py", "own"]
+            assert launch.launch(program, steps_limit=3, seed=seed) == 130
         said, error = capsys.readouterr()
         *others, of_tensorflow, of_python, of_numpy = said.split()
-        assert others == [*limited, str(seed), "None", "3"]
+        assert others == [*limited, "own", str(seed), "None", "3"]
         drawn.append({of_tensorflow, of_python, of_numpy})
         assert error.endswith("/program.py was interrupted.\n")
     assert drawn[0] == drawn[1] and not drawn[0] & drawn[2]

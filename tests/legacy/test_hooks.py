@@ -53,8 +53,10 @@ def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatc
     # The whole cluster was killed, and the model is at step 5.
     run(6, first_step=5)
     assert read[8:] == [3]
+    (tmp_path / "model.ckpt-5.index").touch()
     run(8, first_step=6, end=StopIteration)  # The input ends, and with it the session.
-    assert (tmp_path / "input_worker_0.ckpt-8.index").exists()
+    saved = sorted(path.name for path in tmp_path.glob("input*.index"))
+    assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (5, 6, 8)]
 
 
 class Listener(tf1.train.CheckpointSaverListener):
