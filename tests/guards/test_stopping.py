@@ -131,7 +131,6 @@ def test_another_signal_ends_the_process_at_once(monkeypatch, capsys):
 
 
 def test_one_of_several_hosts_ends_when_all_agree():
-    stopping.agree(signal.SIGTERM)  # Nothing trains.
     with pytest.raises(SystemExit, match="143"):
         with stopping.at_end_of_step("", True, alone=False) as (training,):
             with stopping.evaluating():

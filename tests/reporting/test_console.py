@@ -227,14 +227,6 @@ def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, ch
     assert not OURS.handlers
 
 
-def test_a_silenced_process_logs_errors_unless_the_program_set_a_level(free):
-    free()
-    for level, silenced in ((0, logging.ERROR), (logging.INFO, logging.INFO)):
-        OURS.setLevel(level)
-        console.silence()
-        assert OURS.level == silenced
-
-
 def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
     notices = [(tf.__file__, "y"), ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
 
