@@ -149,7 +149,6 @@ class _Training(tf.compat.v1.train.SessionRunHook):
         self._is_chief = is_chief
         self._received_at = 0.0
         self._handlers: dict[signal.Signals, Any] = {}
-        self._pipe = (-1, -1)
         self.reader: threading.Thread | None = None
         self._begun = False
         self.evaluates = False

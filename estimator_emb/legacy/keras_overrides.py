@@ -38,10 +38,10 @@ def fit_overrides(changes: Changes) -> None:
     for cls, argument, names in _ADDED:
         for name in names.split():
             owner = next((base for base in cls.__mro__ if name in vars(base)), None)
-            original = owner and inspect.signature(vars(owner)[name])
-            if original and argument in original.parameters:
+            parameters = inspect.signature(vars(owner)[name]).parameters if owner else {}
+            if argument in parameters:
                 by_class.setdefault(owner, {})[name] = argument
-                if original.parameters[argument].default is inspect.Parameter.empty:
+                if parameters[argument].default is inspect.Parameter.empty:
                     changes.wrap(owner, name, functools.partial(_completed, argument))
     for owner, added in by_class.items():
         changes.set_attribute(owner, "__init_subclass__", classmethod(_fitting(owner, added)))

@@ -85,7 +85,7 @@ def run_program(program: Sequence[str], binds_tf_v1: bool) -> None:
     main.__file__ = os.path.abspath(program[0])
     sys.modules["__main__"] = main
     with open(program[0], "rb") as file:
-        code = compile(file.read(), main.__file__, "exec", dont_inherit=True)
+        code = compile(file.read(), main.__file__, "exec")
     exec(code, vars(main))
 
 

@@ -36,15 +36,15 @@ _pauses = _Pauses()
 @contextlib.contextmanager
 def pausing() -> Iterator[None]:
     """Excludes the time inside from this thread's training speed. May be nested."""
-    outer = _pauses.began is None
-    if outer:
-        _pauses.began = time.monotonic()
+    if _pauses.began is not None:
+        yield  # The outer pause counts.
+        return
+    _pauses.began = began = time.monotonic()
     try:
         yield
     finally:
-        if outer and _pauses.began is not None:
-            _pauses.seconds += time.monotonic() - _pauses.began
-            _pauses.began = None
+        _pauses.seconds += time.monotonic() - began
+        _pauses.began = None
 
 
 def clock() -> float:
@@ -110,7 +110,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         return _SECONDS_BETWEEN_LINES
 
     def _write(self, step: int, parts: list[str]) -> None:
-        raise NotImplementedError
+        """Shows the progress."""
 
     def _show(self, session: Any) -> None:
         # Read after the run: a value fetched by the run may be older than its last step.
@@ -235,7 +235,6 @@ class ProgressHook(_Progress):
 
     def after_create_session(self, session: Any, coord: Any) -> None:
         super().after_create_session(session, coord)
-        self._close()
         if console.interactive() or sys.stderr.isatty():
             self._bar = bars.bar(
                 total=self._total,

@@ -3,15 +3,18 @@
 Invalid calls are reported before anything is imported, read or run.
 """
 
+import contextlib
 import itertools
 import json
 import shlex
+from unittest import mock
 
 import processes
 import pytest
 import saved_values
 
 import estimator_emb as ee
+from estimator_emb.catalog.extras import MissingExtra
 from estimator_emb.cli import main as main_lib
 
 CALLS = {
@@ -235,6 +238,15 @@ def test_help_needs_no_tensorflow():
         assert main_lib.SUBCOMMANDS[name] in output
 
 
+def test_an_import_error_with_a_pip_command_is_a_line(monkeypatch, capsys):
+    pip = ImportError("no TensorFlow: pip install x")
+    for error, is_line in ((pip, True), (MissingExtra("no x"), True), (ImportError("a"), False)):
+        monkeypatch.setattr(main_lib, "parser_of", mock.Mock(side_effect=error))
+        with contextlib.nullcontext() if is_line else pytest.raises(ImportError):
+            assert main_lib.main(["run"]) == 2
+        assert capsys.readouterr().err == (f"estimator-emb: {error}\n" if is_line else "")
+
+
 @pytest.mark.parametrize(
     "own", [[], ["a"], ["--shards=3", "--steps", "-m", "x"], ["--", "a", "--"]]
 )
@@ -253,7 +265,7 @@ def test_words_after_a_program_belong_to_it(name, before, own):
 
 
 def test_an_underscore_stands_for_a_hyphen():
-    options = parse("run", ["--steps_limit=3", "train.py", "--steps_limit=4"])
-    assert options.steps_limit == 3
+    options = parse("run", ["--steps_limit=3", "--seed=0", "train.py", "--steps_limit=4"])
+    assert (options.steps_limit, options.seed) == (3, 0)
     assert options.program == ["train.py", "--steps_limit=4"]
     assert "steps_limit" not in main_lib.parser_of("run").format_help()

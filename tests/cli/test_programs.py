@@ -1,6 +1,7 @@
 """Programs that cannot run, and modules that run as with Python."""
 
 import sys
+import types
 
 import processes
 import pytest
@@ -78,6 +79,50 @@ def test_shows_pythons_own_error_about_a_program_that_cannot_run(folder, capsys)
             assert launch.launch(program) == 1
         last = capsys.readouterr().err.splitlines()[-1]
         assert last.startswith(error), last
+    with launch.restored():
+        assert launch.launch(["package/__init__.py"]) == 0
+
+
+LIMITED = """
+import random, sys
+import numpy, tensorflow
+from estimator_emb.legacy import launch
+one = launch.Estimator()
+for steps in (None, None), (2, None), (9, None), (None, 9), (None, 2), (9, 9):
+    one.train(None, None, *steps)
+one.evaluate(None, 9, "x")
+for one.backend.request.use_tpu in True, False:
+    one.train(None)
+print(sys.argv[1], one.tf_random_seed, vars(one).update(own=3), one.tf_random_seed)
+of_keras = tensorflow.keras.layers.Dense(1)(numpy.ones([1, 3])) + tensorflow.random.uniform([])
+print(float(of_keras[0, 0]), random.random(), numpy.random.rand())
+raise KeyboardInterrupt
+"""
+
+
+def test_limits_and_seeds_reach_a_program(tmp_path, monkeypatch, capsys):
+    stub = {
+        "model_dir": "/nowhere",
+        "backend": types.SimpleNamespace(request=types.SimpleNamespace(use_tpu=False)),
+        "tf_random_seed": property(lambda self: vars(self).get("own")),
+        "train": lambda self, input_fn, hooks, steps, last, listeners: print(steps, last),
+        "evaluate": lambda self, input_fn, steps, name: print(steps, name),
+    }
+    (tmp_path / "program.py").write_text(LIMITED)
+    limited = "3 None 2 None 3 None None 3 None 2 9 9 3 x None None 3 None".split()
+    drawn = []
+    for seed in (7, 7, 8):
+        monkeypatch.setattr(launch, "Estimator", type("Estimator", (), stub))
+        monkeypatch.setattr(launch, "LocalRunConfig", launch.Estimator)
+        with launch.restored():
+            program = [f"{tmp_path}/program.py", "own"]
+            assert launch.launch(program, steps_limit=3, seed=seed) == 130
+        said, error = capsys.readouterr()
+        *others, of_tensorflow, of_python, of_numpy = said.split()
+        assert others == [*limited, "own", str(seed), "None", "3"]
+        drawn.append({of_tensorflow, of_python, of_numpy})
+        assert error.endswith("/program.py was interrupted.\n")
+    assert drawn[0] == drawn[1] and not drawn[0] & drawn[2]
 
 
 @pytest.mark.slow

@@ -88,6 +88,16 @@ def test_progress_on_a_terminal_is_a_bar_that_an_error_closes(monkeypatch):
         assert shown.endswith("\n") and hook._bar is None
 
 
+def test_a_pause_in_a_pause_counts_once(monkeypatch):
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    now = 1.0
+    before = progress.clock()
+    with progress.pausing(), progress.pausing():
+        now = 3.0
+    now = 7.0
+    assert progress.clock() == before + 4.0
+
+
 def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
     train(progress.ProgressHook(5, 8, "no_such_loss"), steps=5)
     assert "loss" not in capsys.readouterr().err

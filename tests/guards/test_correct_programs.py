@@ -46,8 +46,7 @@ def summed(parts):
 
 @summed
 def correct_parts(x, labels):
-    no_penalty = tf.keras.regularizers.l2(0.0)
-    yield squared(layers.dense(x, 1, kernel_regularizer=no_penalty), labels)
+    yield squared(layers.dense(x, 1), labels)
     # The target of Q-learning: a maximum of another network, behind a stopped gradient.
     best = tf.argmax(layers.dense(x, 3, name="target"), 1)
     yield squared(layers.dense(x, 1), labels + tf.stop_gradient(tf.cast(best[:, None], tf.float32)))
@@ -86,7 +85,8 @@ def layers_with_a_mode(x, labels):
     for training in (True, False, v1.placeholder_with_default(True, [])):
         y = layers.batch_normalization(layers.dense(x, 3), training=training)
         yield squared(layers.dense(layers.dropout(y, 0.5, training=training), 1), labels)
-    y = layers.batch_normalization(layers.dense(x, 3), trainable=False)
+    y = layers.dense(x, 3, kernel_regularizer=tf.keras.regularizers.l2(0.0))
+    y = layers.batch_normalization(y, trainable=False)
     yield squared(layers.dense(layers.dropout(y, 0.5, None, None, False), 1), labels)
 
 

@@ -11,6 +11,7 @@ from small_programs import X, of_each_kind
 
 import estimator_emb as ee
 from estimator_emb.errors import NanLossError
+from estimator_emb.guards import numbers
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
@@ -177,6 +178,14 @@ def test_tables_are_named(cores, dtype, native, tmp_path):
         "table 't' (features 'x'): NaN in 1 of 10 rows, ids 1; infinity in 2 of 10 rows, ids 7, 9",
         "variable w:0: NaN in 2 of 3 numbers (Gradient for w:0 is NaN)",
     ]
+
+
+def test_rows_are_numbered_over_all_shards_and_parts_of_a_table():
+    large, small = np.zeros([(1 << 14) + 2, 2]), np.zeros([6, 1])
+    large[[0, -1], 1], small[:5] = NAN, INF
+    ends = "infinity in 5 of 16,492 rows, ids 16486, 16487, 16488, 16489, 16490"
+    said = f"NaN in 2 of 16,492 rows, ids 100, 16485; {ends}"
+    assert numbers._rows_of([large, small], 100) == said
 
 
 # What is trained, before a save

@@ -130,6 +130,7 @@ def test_a_reached_max_steps_is_logged(way, tmp_path, log, same_message):
         (line,) = log()
         assert f"is at step 2, so max_steps={max_steps} is reached: nothing was trained" in line
         same_message(line)
+    harness.refusal(ValueError, estimator.train, input_of(16), max_steps=0)
     reads_input("train", estimator)
     assert log() == []
 

@@ -1,5 +1,6 @@
 """SIGTERM, SIGHUP and Ctrl-C end a training after its current step, and save the model."""
 
+import contextlib
 import logging
 import os
 import signal
@@ -117,6 +118,31 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
     assert ended.value.code == 143
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
     assert stopping.received() == 0  # It is about a training that goes on.
+
+
+def test_another_signal_ends_the_process_at_once(monkeypatch, capsys):
+    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 0.0)
+    monkeypatch.setattr(os, "_exit", lambda status: print(status, file=sys.stderr))
+    with pytest.raises(SystemExit), stopping.at_end_of_step("", True):
+        for _ in range(2):
+            with contextlib.suppress(SystemExit):
+                os.kill(os.getpid(), signal.SIGTERM)
+    assert capsys.readouterr().err == "estimator_emb: SIGTERM again: ended at once.\n143\n"
+
+
+def test_one_of_several_hosts_ends_when_all_agree():
+    with pytest.raises(SystemExit, match="143"):
+        with stopping.at_end_of_step("", True, alone=False) as (training,):
+            with stopping.evaluating():
+                assert training.evaluates
+            assert not training.evaluates
+            training.before_run(None)
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert stopping.received() == signal.SIGHUP and not stopping.requested()
+            stopping.agree(signal.SIGTERM)
+            assert stopping.requested()
+    with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True):
+        raise KeyboardInterrupt  # Not by a signal.
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from contextlib import suppress
 
 import harness
 import pytest
@@ -30,27 +31,32 @@ def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatc
     hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
     read = []
 
-    def killed_at(last_step, first_step=0):
-        """Runs a worker's steps. The chief has initialised the variables before."""
+    def run(last_step, first_step=0, end=KeyboardInterrupt):
+        """Runs a worker's steps up to an error. The chief has initialised the variables before."""
         with tf.Graph().as_default():
             step = tf1.train.get_or_create_global_step()
             iterator = tf1.data.make_initializable_iterator(tf.data.Dataset.range(100))
             tf1.add_to_collection(tf1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
             fetches = [iterator.get_next(), step.assign_add(1)]
             start = step.assign(first_step)
-            with pytest.raises(KeyboardInterrupt), tf1.train.MonitoredSession(hooks=[hook]) as it:
+            with suppress(KeyboardInterrupt), tf1.train.MonitoredSession(hooks=[hook]) as it:
                 it.run_step_fn(lambda step_context: step_context.session.run(start))
                 for _ in range(first_step, last_step):
                     read.append(int(it.run(fetches)[0]))
-                raise KeyboardInterrupt
+                raise end
 
-    killed_at(8)
+    run(8)
     assert read == [*range(8)]
     saved = sorted(path.name for path in tmp_path.glob("*.index"))
     assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (0, 3, 6)]
+    assert not [*tmp_path.glob("*.meta")]
     # The whole cluster was killed, and the model is at step 5.
-    killed_at(6, first_step=5)
+    run(6, first_step=5)
     assert read[8:] == [3]
+    (tmp_path / "model.ckpt-5.index").touch()
+    run(8, first_step=6, end=StopIteration)  # The input ends, and with it the session.
+    saved = sorted(path.name for path in tmp_path.glob("input*.index"))
+    assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (5, 6, 8)]
 
 
 class Listener(tf1.train.CheckpointSaverListener):

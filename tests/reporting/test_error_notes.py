@@ -138,9 +138,10 @@ def test_the_full_traceback_is_shown_on_request(tmp_path, monkeypatch):
 
 def test_a_shortened_error_is_pickled_as_tensorflows():
     error = tf.errors.NotFoundError(None, None, "Graph execution error:\n\nnowhere\n\t [[{{x}}]]")
+    error.__context__ = tf.errors.NotFoundError(None, None, "nowhere")
     error_notes.shorten(error)
     error_notes.shorten(error)  # A second call has no effect.
-    assert str(error) == "nowhere"
+    assert str(error) == "nowhere" and error.__suppress_context__
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is tf.errors.NotFoundError and copy.message == "nowhere"
 
@@ -177,6 +178,9 @@ def test_an_error_in_a_notebook_shows_its_lines():
     # Before Python 3.11, a traceback includes the frame that raises the error.
     ours = ["call"] if sys.version_info < (3, 11) else []
     assert lines_of(caught.value)[1:] == [*ours, "cell", "<lambda>"]
+    with pytest.raises(ZeroDivisionError) as caught:
+        [*program_calls.called_by_program(lambda: (1 / 0 for _ in "x"))()]
+    assert lines_of(caught.value)[1:] == [*(["generate"] if ours else []), "<genexpr>"]
 
 
 def test_errors_that_the_program_handles_keep_their_lines():

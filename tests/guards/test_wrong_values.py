@@ -1,0 +1,70 @@
+"""What is wrong in values and graphs of model_fn, judged by the checks without a training."""
+
+import re
+import types
+
+import tensorflow as tf
+from harness import refusal, tables_spec
+
+import estimator_emb as ee
+from estimator_emb.guards import model, table_use
+from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.events import Facts, ModelBatch
+
+v1 = tf.compat.v1
+
+
+def test_wrong_metrics_are_refused():
+    for metrics, runs, said in (
+        (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
+        ({1: (tf.ones([]), tf.ones([]))}, Runs.LOCAL, "for 1."),
+        ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
+        ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
+    ):
+        spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=(lambda one: one, [1]))
+        facts = Facts(Call(runs, mode="eval", model_fn=refusal))
+        function, _ = model.model_values(facts, spec).eval_metrics
+        assert said in refusal(TypeError, function, metrics)
+
+
+def test_a_wrong_shape_may_be_of_ids_that_no_spec_looks_up():
+    spec, explained = tables_spec({"word": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1)), []
+    for error, runs, has_spec in (
+        (ValueError("wrong shape"), Runs.LOCAL, False),
+        (ValueError("wrong"), Runs.LOCAL, False),
+        (ValueError("wrong shape"), Runs.LOCAL, True),
+        (ValueError("wrong shape"), Runs.PLAIN, False),
+        (RuntimeError("wrong shape"), Runs.LOCAL, False),
+    ):
+        facts = Facts(Call(runs, has_spec=has_spec))
+        facts.batch = ModelBatch({"word": 1}, None)
+        model.model_errors(facts, error)
+        explained.append("features ['word'] as input_fn yields them" in str(error))
+    assert explained == [True, False, False, False, False], spec
+
+
+def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
+    facts = Facts(Call(Runs.LOCAL, mode="train"))
+    with tf.Graph().as_default():
+        x, labels, any_shape = (v1.placeholder(tf.float32, one) for one in ([4, 1], [4], None))
+        facts.batch = ModelBatch(x, labels)
+        pairs = [tf.abs(x) - labels * tf.cast(tf.size(x), tf.float32), labels - x]
+        rows = [x - labels[:, None], x - any_shape, x[:1] - labels[:1], x - tf.ones([4])]
+        rows += [labels - tf.reshape(labels, [4, 1]), labels - tf.ones([4, 1])]
+        loss = tf.add_n([tf.reduce_sum(one) for one in pairs + rows])
+        model.spread_labels(facts, ee.TPUEstimatorSpec("eval", loss=loss))
+    said = r"Sub of \(4,\), from labels, and \(4, 1\) gives \(4, 4\)\..* The op '(\w+)' was made"
+    assert sorted(re.findall(said, caplog.text)) == ["sub", "sub_1"]
+
+
+def test_an_activation_compared_as_an_id_is_logged(caplog):
+    table = types.SimpleNamespace(features=[types.SimpleNamespace(key=key) for key in "xy"])
+    facts = Facts(Call(Runs.LOCAL, tables=[table]))
+    with tf.Graph().as_default():
+        x, other = v1.placeholder(tf.float32, [4, 1]), v1.placeholder(tf.float32, [4, 1])
+        facts.batch = ModelBatch({"x": x, "other": other, "y": [x]}, None)
+        for one in (x, tf.reshape(x, [4]), other, x + 1.0):
+            tf.cast(one, tf.int32, name="ids"), tf.cast(one, tf.float64), tf.equal(one, 2.0)
+        table_use.compared_activations(facts, None)
+    ops = re.findall(r"reads features\['x'\] as ids \(op (\w+)\)", caplog.text)
+    assert sorted(ops) == ["Equal", "Equal_1", "ids", "ids_1"]
