@@ -248,6 +248,7 @@ def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_explains_an_error_of_restoring(kind, trained):
+    """Explains only errors of a restoring op, and only if the checkpoint is damaged or gone."""
     path, op = f"{trained}/model.ckpt-2", types.SimpleNamespace(type="RestoreV2")
     assert checkpoint_files.explain(tf.errors.DataLossError(None, op, "of a disk"), path) is None
     problem = damage(kind, path)
@@ -266,15 +267,16 @@ def test_error_for_a_model_dir_below_a_file():
         checkpoint_files.make_folder(folder)
 
 
-def test_index_refuses_other_formats(trained):
+def test_index_refuses_unknown_variables_and_formats(trained):
     file, path = trained / "model.ckpt-2.index", f"{trained}/model.ckpt-2"
     index, whole = bundle_index.Index(path), file.read_bytes()
-    with pytest.raises(bundle_index.UnknownFormat, match="has no place of nothing"):
-        index.parts("nothing")
+    with pytest.raises(bundle_index.UnknownFormat, match="has no place of no_such_variable"):
+        index.parts("no_such_variable")
+    # The end of a block before the footer: restart offset 0, 1 restart, compression 0.
     end = whole.rindex(b"\0\0\0\0\1\0\0\0\0", 0, -48)
     for contents, phrase in (
-        (whole[:-1], "No table of keys and values"),
-        (whole[-48:], f"{path}.index cannot be read"),
+        (whole[:-1], "No table of keys and values"),  # The end of the magic number is missing.
+        (whole[-48:], f"{path}.index cannot be read"),  # Only the footer is left.
         (whole[: end + 8] + b"\1" + whole[end + 9 :], "A block is compressed"),
     ):
         file.write_bytes(contents)
@@ -322,7 +324,7 @@ def test_index_gives_the_sizes_of_data_files(tmp_path):
 
 
 def test_names_the_variable_of_a_damaged_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(saver, "FILE_BYTES", 160)  # One [10, 4] variable.
+    monkeypatch.setattr(saver, "FILE_BYTES", 160)  # A [10, 4] float32 variable, so one per file.
     monkeypatch.setattr(saver, "MOST_FILES", 2)
     monkeypatch.setattr(saver.os, "cpu_count", lambda: 2)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -344,7 +346,7 @@ def test_names_the_variable_of_a_damaged_file(tmp_path, monkeypatch):
         pathlib.Path(file).write_bytes(whole)
 
 
-@pytest.mark.parametrize("piece", [8, 40, 1 << 20])
+@pytest.mark.parametrize("piece", [8, 40, 1 << 20])  # Bytes per read. A row has 20.
 def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
     table = np.arange(50, dtype=np.float32).reshape(10, 5)
@@ -353,7 +355,7 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
         whole.check("table")
     file = pathlib.Path(f"{path}.data-00000-of-00001")
     contents = bytearray(file.read_bytes())
-    contents[contents.index(np.float32(49).tobytes())] ^= 1
+    contents[contents.index(np.float32(49).tobytes())] ^= 1  # Changes the last value of the table.
     file.write_bytes(contents)
     with checkpoint_reader.CheckpointReader(path) as damaged:
         damaged.check("w")
