@@ -98,7 +98,7 @@ def test_refuses_training_while_another_process_trains(tmp_path):
 
 
 def test_a_forked_process_does_not_hold_the_lock(tmp_path):
-    """It inherits the descriptor, and may outlive the training or unwind its calls."""
+    """It inherits the descriptor, and may outlive the training."""
     with training_lock.held(str(tmp_path)):
         if not (child := os.fork()):
             signal.pause()
@@ -109,6 +109,10 @@ def test_a_forked_process_does_not_hold_the_lock(tmp_path):
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+
+
+def test_a_forked_process_does_not_release_the_lock(tmp_path):
+    """It may leave the training's `with` block."""
     lock = training_lock.held(str(tmp_path))
     assert lock.__enter__()
     if not (child := os.fork()):
@@ -128,6 +132,7 @@ def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
     with training_lock.held(str(tmp_path)):
         monkeypatch.setattr(ee.RunConfig, "is_chief", property(lambda config: False))
         estimator = make(tmp_path)
+        # Replaces the training itself by a look whether the unfinished save exists.
         monkeypatch.setattr(
             type(estimator).__mro__[1], "train", lambda *_, **__: unfinished.exists()
         )
@@ -221,7 +226,7 @@ def test_text_of_a_lock_file_is_escaped_and_shortened(tmp_path):
         file.write("\x1b[2J\nevil" + "x" * 900)
         file.flush()
         message = harness.refusal(RuntimeError, call, "train", make(tmp_path))
-    who = r"\x1b[2J\nevil" + "x" * 191 + "..."
+    who = r"\x1b[2J\nevil" + "x" * 191 + "..."  # The first 200 characters, with two escaped.
     assert message.startswith(f"train: model_dir '{tmp_path}' is held by {who}, which trains")
 
 
