@@ -50,10 +50,10 @@ def refusal(estimator, steps=2):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    "before, now, old, new, others",
+    "before, now, old, new, others",  # others: the missing variables beyond the first.
     [
-        ("adam", "adagrad", "Adam", "Adagrad", 3),
-        ("sgd", "adam", None, "Adam", 9),
+        ("adam", "adagrad", "Adam", "Adagrad", 3),  # A slot for each of four variables.
+        ("sgd", "adam", None, "Adam", 9),  # Two slots for each, and two beta powers.
         pytest.param("adagrad", "adam", "Adagrad", "Adam", 9, marks=pytest.mark.slow),
         pytest.param("adagrad", "momentum", "Adagrad", "Momentum", 3, marks=pytest.mark.slow),
         pytest.param("momentum", "rmsprop", "Momentum", "RMSProp", 7, marks=pytest.mark.slow),
@@ -94,7 +94,7 @@ def test_advice_for_missing_slots_renamed_layers_and_other_models(tmp_path, same
     same_message(message)
     # Layers of another model have the same shapes, and nothing else in common.
     for now in ("adagrad", "adam"):
-        message = refusal(make("plain", tmp_path / "old", now, "a", "b"))
+        message = refusal(make("plain", tmp_path / "old", now, first="a", layer="b"))
         assert "var_name_to_prev_var_name" not in message
         remedies = message[message.index("What to do") :]
         assert remedies == (

@@ -52,7 +52,7 @@ def test_checkpoint_is_split_into_equal_files(two_cores, tmp_path, monkeypatch):
     train(estimator(tmp_path / "two"), 1)  # Continues from the two files.
     sizes = files(tmp_path / "two", 2)
     assert list(sizes) == [f"model.ckpt-2.data-0000{i}-of-00002" for i in range(2)]
-    # A row has 32 bytes. There are tables and slots.
+    # A row of 8 floats has 32 bytes. The tables and their slots take two equal files.
     assert all(abs(size - sum(ROWS.values()) * 32) < 100 for size in sizes.values())
     monkeypatch.setattr(saver, "FILE_BYTES", 1 << 20)
     train(estimator(tmp_path / "one"), 2)
@@ -89,20 +89,20 @@ def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
         in_files = saver.PartsSaver(ee.RunConfig())
         in_files.build()
         in_files.save(session, f"{tmp_path}/model.ckpt-1")
-    assert len(files(tmp_path, 1)) == 3
+    assert len(files(tmp_path, 1)) == len(ROWS)
 
 
-def test_training_keeps_its_first_checkpoint_until_it_is_the_oldest(tmp_path, meta_graphs):
+def test_a_restored_checkpoint_is_not_saved_again_and_is_deleted_when_oldest(tmp_path, meta_graphs):
     def of_step(step):
         return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(f"*-{step}.*")}
 
     seen = []
     of = estimator(tmp_path, keep_checkpoint_max=2)
     train(of, 1)
-    before = of_step(1)
+    before = of_step(1)  # The second training restores this checkpoint.
     looks = harness.AfterStep(lambda: seen.append(of_step(1)))
     of.train(harness.input_fn_of([BATCH] * 2), hooks=[looks], steps=2)
-    assert seen[0] == before and len(before) == 3
+    assert seen[0] == before and len(before) == 3  # The files .data, .index and .meta.
     assert list(files(tmp_path, 2)) == ["model.ckpt-2.data-00000-of-00001"]  # It is small.
     # It counts among the kept checkpoints, and is deleted when it is the oldest.
     assert not of_step(0) and not of_step(1)
