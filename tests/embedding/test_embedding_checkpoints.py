@@ -245,12 +245,12 @@ def test_a_refused_move_writes_no_files(table, arguments, says, tmp_path):
     table_and_slot = {"t": np.ones([4, 2], np.float32), "t/Adagrad": np.ones([4, 2], np.float32)}
     path = write(tmp_path / "a.ckpt", table_and_slot)
     before = sorted(tmp_path.iterdir())
-    moved = functools.partial(
+    refusal_of_move = functools.partial(
         harness.refusal, ValueError, embedding.checkpoint_to_tensorflow, spec_of({"t": table}), path
     )
-    assert says in moved(str(tmp_path / "out"), **arguments)
+    assert says in refusal_of_move(str(tmp_path / "out"), **arguments)
     exists = f"checkpoint_to_tensorflow: {str(tmp_path)!r} exists already."
-    assert moved(str(tmp_path), step=1) == exists
+    assert refusal_of_move(str(tmp_path), step=1) == exists
     assert sorted(tmp_path.iterdir()) == before
 
 
@@ -262,7 +262,7 @@ def test_tables_that_would_share_a_variable_are_refused(tmp_path):
     to_tensorflow, variables = embedding.checkpoint_to_tensorflow, {"A_b": "a/b"}
     message = harness.refusal(ValueError, to_tensorflow, *given, variables=variables)
     assert message.startswith(f"Tables 'A_b' and 'a/b' would both be 'a/b' of {path!r}")
-    moved = to_tensorflow(*given)
+    moved = to_tensorflow(*given)  # By their own names, the tables differ.
     assert moved.variables["a/b/Adagrad"] == "embedding/a/b/accumulators"
     assert set(moved.variables) == set(names)
 

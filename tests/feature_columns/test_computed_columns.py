@@ -95,7 +95,7 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
     rows = {}
     for column, table, of_column, gains in zip(columns, tables, ids, weights, strict=True):
         for sample, label, gain in [*zip(of_column, LABELS, gains, strict=True)] * 2:
-            np.subtract.at(table, sample, 0.5 * label * gain)
+            np.subtract.at(table, sample, 0.5 * label * gain)  # SGD with learning rate 0.5.
         (saved,) = (trained[name] for name in trained if f"/{column.name}/" in name)
         np.testing.assert_allclose(saved, table, rtol=1e-6)
         rows[column.name] = np.stack([table[sample].sum(0) for sample in of_column]) * gains
