@@ -78,7 +78,7 @@ def from_step(first, name, by):
     return change
 
 
-def to(**values):
+def having(**values):
     return lambda variables, step: variables.update(values)
 
 
@@ -107,8 +107,8 @@ def test_the_verdict_names_what_differs(run, compare, of_a, of_b, status, said, 
 
 
 def test_all_that_one_side_lacks_or_that_does_not_fit_is_named_and_counted(run, compare):
-    a = run(to(kind=np.float32(1), shape=np.zeros(2, "f4")), metrics={"f1": 0.5})
-    b = run(to(kind=np.float64(1), shape=np.zeros(3, "f4"), w2=np.float32(1)), steps=(1, 2))
+    a = run(having(kind=np.float32(1), shape=np.zeros(2, "f4")), metrics={"f1": 0.5})
+    b = run(having(kind=np.float64(1), shape=np.zeros(3, "f4"), w2=np.float32(1)), steps=(1, 2))
     status, lines = compare(a, b)
     assert status == 1 and {
         "  A has losses of steps 1 to 3, B of steps 1, 2.",
@@ -135,14 +135,14 @@ def test_the_report_lists_losses_variables_and_metrics(run, compare):
 
 def test_verdict_shows_the_tolerance_used(run, compare):
     """For a small variable, the tolerance is smaller than atol."""
-    a = run(to(b=np.float32([1e-3, 0])))
-    status, lines = compare(a, run(to(b=np.float32([1e-3, 3.3e-8]))))
+    a = run(having(b=np.float32([1e-3, 0])))
+    status, lines = compare(a, run(having(b=np.float32([1e-3, 3.3e-8]))))
     assert (status, lines[-1]) == (
         1,
         "The sides differ: b are not the same within rtol 0.0001 and atol 1e-05 x 0.001, the "
         "largest value of b, from step 1 on.",
     )
-    assert compare(a, run(to(b=np.float32([1e-3, 0.9e-8]))))[0] == 0
+    assert compare(a, run(having(b=np.float32([1e-3, 0.9e-8]))))[0] == 0  # 1e-05 x 0.001 is 1e-8.
 
 
 def test_ignored_results_are_no_difference(run, compare):
@@ -155,7 +155,7 @@ def test_ignored_results_are_no_difference(run, compare):
 
 
 def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(run, compare):
-    spoiled, nan = to(w=np.float32([np.nan, 1])), float("nan")
+    spoiled, nan = having(w=np.float32([np.nan, 1])), float("nan")
     both = run(spoiled)
     status, lines = compare(both, both)
     said = "Nothing can be said: w is NaN on both sides, from step 1 on."
@@ -169,18 +169,18 @@ def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(run, compare
 
 
 def test_control_characters_in_names_are_escaped(run, compare):
-    a = run(to(**{"\x1b[2J\nThe sides are the same": np.float32(1)}))
-    _, lines = compare(a, run(to(**{"\x9b2J": np.float32(1)})), "--ignore=\x9b*")
+    a = run(having(**{"\x1b[2J\nThe sides are the same": np.float32(1)}))
+    _, lines = compare(a, run(having(**{"\x9b2J": np.float32(1)})), "--ignore=\x9b*")
     assert all(one.isprintable() for one in lines)
     assert r"  Only A has the variable \x1b[2J\nThe sides are the same." in lines
     assert r"Ignored, as asked: \x9b2J" in lines
 
 
 def test_names_that_mean_the_same_are_listed_with_their_rule(run, compare):
-    more = {f"v{index:02}": np.float32(index) for index in range(40)}
+    more = {f"v{index:02}": np.float32(index) for index in range(40)}  # Too many to list each.
     of_stock = {f"{TABLE}/Adam": np.ones([3, 2], "f4"), "beta1_power": np.float32(0.9)}
     ours = {f"{TABLE}/Adam/m": np.ones([3, 2], "f4")}
-    status, lines = compare(run(to(**of_stock, **more)), run(to(**ours, **more)))
+    status, lines = compare(run(having(**of_stock, **more)), run(having(**ours, **more)))
     assert status == 0
     assert f"  {TABLE}/Adam on A is {TABLE}/Adam/m on B" in lines
     assert f"  Rule: {name_pairs.RULES['slot']}." in lines

@@ -7,7 +7,7 @@ import tensorflow as tf
 from estimator_emb.cli.comparison import distances, name_pairs
 
 TABLE = "dense_features/x_embedding/embedding_weights"
-TOLERANCE = distances.Tolerance()
+TOLERANCE = distances.Tolerance()  # rtol 1e-4 and atol 1e-5.
 
 
 @pytest.mark.parametrize(
