@@ -53,7 +53,7 @@ def run(*arguments):
     return main_lib.main(["export", *map(str, arguments)])
 
 
-def labels_of(vocabulary, table="words"):
+def label_options(vocabulary, table="words"):
     return f"--vocabulary={table}={vocabulary}", "--allow-unlabelled"
 
 
@@ -76,8 +76,8 @@ def test_each_format_has_a_file_an_entry_and_a_description(capsys):
     assert f"--to {{{','.join(EXPORT_FORMATS)}}}" in capsys.readouterr().out
 
 
-def test_npz(tmp_path, vocabulary, capsys):
-    out = written("npz", tmp_path, "--slots", *labels_of(vocabulary))
+def test_npz_has_tables_slots_and_labels(tmp_path, vocabulary, capsys):
+    out = written("npz", tmp_path, "--slots", *label_options(vocabulary))
     assert capsys.readouterr().out == f"{out}/tables.npz\n"
     with np.load(out / "tables.npz", allow_pickle=False) as read:
         assert sorted(read) == sorted(
@@ -92,8 +92,8 @@ def test_npz(tmp_path, vocabulary, capsys):
 
 
 @needs_pyarrow
-def test_parquet(tmp_path, vocabulary, capsys):
-    out = written("parquet", tmp_path, "--slots", *labels_of(vocabulary))
+def test_parquet_has_ids_labels_rows_and_slots(tmp_path, vocabulary, capsys):
+    out = written("parquet", tmp_path, "--slots", *label_options(vocabulary))
     assert capsys.readouterr().out.split() == [
         f"{out}/{name}.parquet" for name in ("few", "items", "words")
     ]
@@ -108,8 +108,8 @@ def test_parquet(tmp_path, vocabulary, capsys):
     assert parquet.read_table(out / "few.parquet").schema.names == ["id", "embedding", "Adagrad"]
 
 
-def test_saved_model(tmp_path, vocabulary):
-    arguments = ["--table=words", *labels_of(vocabulary)]
+def test_saved_model_looks_up_ids_and_labels(tmp_path, vocabulary):
+    arguments = ["--table=words", *label_options(vocabulary)]
     out = written("saved-model", tmp_path, *arguments)
     os.rename(vocabulary, f"{vocabulary}.moved")  # The model contains the file.
     loaded = tf.saved_model.load(str(out)).signatures
@@ -232,7 +232,7 @@ def test_keras(name, tmp_path, capsys, same_message):
 @of_keras
 def test_keras_with_many_long_table_names(name, tmp_path):
     keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
-    names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]
+    names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]  # HDF5's limit: 64 kB
     variables = {one: np.float32([[number]]) for number, one in enumerate(names)}
     checkpoint.export(saved_values.write(tmp_path / "a.ckpt", variables), tmp_path / "out", "keras")
     layers = layers_of(keras, tmp_path / "out" / "tables.h5", {names[0]: (1, 1), names[-1]: (1, 1)})
@@ -246,7 +246,7 @@ def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
     file = tmp_path / "labels"
     file.write_text("a\nb")
     for to, name in (("npz", "words"), ("saved-model", "words_embedding"), ("keras", "words")):
-        labels = [] if to == "keras" else labels_of(file, name)
+        labels = [] if to == "keras" else label_options(file, name)
         assert run(path, tmp_path / to, f"--to={to}", f"--table={name}", *labels) == 0
     with np.load(tmp_path / "npz" / "tables.npz") as read:
         np.testing.assert_array_equal(read[saved_values.WORDS], weights)
