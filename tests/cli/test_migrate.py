@@ -153,7 +153,7 @@ def test_writes_no_file_if_one_is_not_python(contents, folder, capfdbinary):
     assert (folder / NAME).read_bytes() == contents
 
 
-def test_refuses_bad_files_and_folders(folder, capfdbinary, monkeypatch):
+def test_refuses_folders_pipes_and_read_only_files(folder, capfdbinary, monkeypatch):
     (folder / "empty").mkdir()
     os.mkfifo("pipe.py")
     status, out, err = migrate(capfdbinary, "empty", "a.py", "pipe.py")
@@ -164,6 +164,9 @@ def test_refuses_bad_files_and_folders(folder, capfdbinary, monkeypatch):
     refused = (2, "", "a.py: this file, or its folder, may not be written.\n")
     assert migrate(capfdbinary, "--write", "a.py") == refused
     assert migrate(capfdbinary, "a.py")[0] == 0
+
+
+def test_migrate_needs_either_a_file_or_a_name_to_explain(folder):
     for arguments in ([], ["--explain", "slim", "a.py"], ["--explain", "slim", "--write"]):
         with pytest.raises(SystemExit):
             main_lib.main(["migrate", *arguments])
@@ -240,7 +243,7 @@ def test_migrate_needs_libcst_and_no_tensorflow(folder):
 @pytest.mark.parametrize("name", ["census.py", "stdlib_lines.py"])
 def test_a_migrated_example_is_not_changed_again(name, capfdbinary):
     status, out, err = migrate(capfdbinary, processes.ROOT / "examples" / name)
-    assert (status, out) == (2, "") and "Legacy names" not in err
+    assert (status, out) == (2, "") and "Legacy names" not in err  # Nothing to change.
 
 
 def run_program(command, folder, **environment):
@@ -335,7 +338,7 @@ def test_a_migrated_program_trains_as_before(program, folder, flags, tmp_path, c
     ],
 )
 def test_work_grows_with_the_number_of_lines(lines, folder, capfdbinary):
-    """Counts calls of functions, in Python and C, instead of seconds."""
+    """The work grows linearly. Counts calls of functions, in Python and C, instead of seconds."""
 
     def calls(count):
         text = "import tensorflow as tf\nfrom tensorflow.contrib import tpu\n" + "".join(
@@ -348,4 +351,4 @@ def test_work_grows_with_the_number_of_lines(lines, folder, capfdbinary):
 
     calls(1)
     start, some, more = calls(2), calls(8), calls(20)
-    assert more - start < 3.05 * (some - start)
+    assert more - start < 3.05 * (some - start)  # 18 more lines against 6.

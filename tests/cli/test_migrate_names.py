@@ -233,7 +233,7 @@ def test_docs_page_has_the_lines_of_explain(explained):
 
 def test_table_has_every_moved_module_of_contrib():
     for path, place in contrib_names.MOVED.items():
-        meaning, count = renames.look_up(f"tensorflow.contrib.{path}")
+        meaning, count = renames.look_up(f"tensorflow.contrib.{path}")  # count: the words found.
         assert isinstance(meaning, renames.Namespace) and count == path.count(".") + 3, path
         if meaning.moved:
             assert inspect.ismodule(importlib.import_module(meaning.moved)), path
@@ -241,7 +241,7 @@ def test_table_has_every_moved_module_of_contrib():
             assert meaning.path == place == "tensorflow.python.tpu.async_checkpoint"
 
 
-def test_names_of_tensorflow_1_are_absent_in_tensorflow_2():
+def test_list_of_tensorflow_1_has_the_names_that_tensorflow_2_lacks():
     for prefix, listed in tf1_names._NAMES.items():
         for name in listed.split():
             assert "*" in name or contrib.has_path(tf.compat.v1, prefix + name), name

@@ -125,6 +125,7 @@ def test_findings_say_what_to_do(same_message):
 
 
 def test_imports_of_a_package_are_kept():
+    """Other modules may import the name from the package's __init__.py."""
     program = "from tensorflow import estimator\nestimator.ModeKeys\n"
     result = rewrite(program, is_package=True)
     assert result.text == (
