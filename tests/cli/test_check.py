@@ -56,7 +56,7 @@ except ZeroDivisionError:
     pass
 print("the program goes on")
 """
-TEXT = "tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(outputs)))"
+STRING_OPS = "tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(outputs)))"
 
 
 def program(made="", do="estimator.train(input_fn, max_steps=10)", more="0"):
@@ -93,10 +93,10 @@ def test_checks_the_first_train_and_stops_the_program(run, same_message):
 
 
 def test_findings_name_the_line_of_the_script_for_any_number_of_cores(run, tmp_path):
-    status, out, _ = run(("--compile=no", "--shards=4"), more=TEXT)
+    status, out, _ = run(("--compile=no", "--shards=4"), more=STRING_OPS)
     assert status == 1 and "Program, ops and shapes: 2 findings.\n" in out
     assert out.startswith("The train step of one core, one of 4: ")
-    assert out.splitlines()[0].endswith(", 8 samples per core.")
+    assert out.splitlines()[0].endswith(", 8 samples per core.")  # 32 samples on 4 cores.
     where = f"  {tmp_path}/program.py:{line_of('{more}', PROGRAM)}: "
     for op in ("AsString (op 'AsString', dtype float32)", "StringToNumber (op 'StringToNumber')"):
         assert f"{where}{op}: no TPU kernel has this op. Instead: keep strings on the host" in out
@@ -220,10 +220,10 @@ def test_a_requested_compiler_must_be_installed(run, monkeypatch):
 @pytest.mark.slow
 def test_checks_a_tensorflow_1_program_run_as_a_module(tmp_path):
     """--tf-v1 also disables the behavior of TensorFlow 2."""
-    text = program(more=TEXT).replace("tf.compat.v1.", "tf.")
+    text = program(more=STRING_OPS).replace("tf.compat.v1.", "tf.")
     text = "from tensorflow.contrib import tpu\n" + text
     (tmp_path / "legacy.py").write_text(text)
     options = ["--tf-v1", "--compile=no", "-m", "legacy", tmp_path / "model"]
     done = processes.run_command("check", *options, cwd=tmp_path, status=1)
-    assert f"legacy.py:{line_of(TEXT, text)}: AsString (op " in done.stdout
+    assert f"legacy.py:{line_of(STRING_OPS, text)}: AsString (op " in done.stdout
     assert "goes on" not in done.stdout

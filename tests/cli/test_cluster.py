@@ -167,7 +167,7 @@ def test_repeated_lines_are_counted(size):
         *("a", "(the same line 2 times more)", "", "", times[0], again, times[1], again),
         *("step 1 of 2", "step 2 of 2", "d", "(the same line 1,234 times more)"),
     ]
-    assert shown.count(b"ps 0 | ") == 12
+    assert shown.count(b"ps 0 | ") == 12  # Each line above has the prefix.
     assert [*last] == [b"step 2 of 2", b"d", b"(the same line 1,234 times more)"]
 
 
@@ -309,7 +309,7 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, hanging):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds, again", [(600, True), (1, False)])
+@pytest.mark.parametrize("seconds, again", [(600, True), (1, False)])  # again: a second signal.
 def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, hanging):
     process = hanging(seconds=seconds, env={**os.environ, "IGNORES": "1"})
     process.send_signal(signal.SIGINT)
@@ -374,14 +374,14 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     assert len(output.splitlines()) == 3 and b"\x1b[31mred\x07" in output
     screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")
     lines = screens[-1].splitlines()[-3:]
-    assert all(len(line) == 59 for line in lines) and len(lines) == 3
+    assert all(len(line) == 59 for line in lines) and len(lines) == 3  # COLUMNS - 1.
     assert re.match(r"chief      \d+:\d\d ended with status 0  red xxx", lines[0])
     assert re.match(r"worker 0   \d+:\d\d ended with status 4  red xxx", lines[1])
     assert re.match(r"ps 0       \d+:\d\d ended with status 0  red xxx", lines[2])
     assert any(re.search(r"^chief      \d+:\d\d runs  ", screen) for screen in screens)
 
 
-def test_each_process_repeats_the_command(monkeypatch, tmp_path):
+def test_each_process_runs_the_program_with_the_options_of_the_cluster(monkeypatch, tmp_path):
     calls = []
     monkeypatch.setattr("estimator_emb.cli.cluster.start", lambda *args: calls.append(args) or 0)
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)

@@ -48,10 +48,10 @@ def test_options_stand_before_between_and_behind_names(name):
     words = [*([one] for one in names), *options]
     for order in itertools.permutations(words):
         if [word[0] for word in order if word in words[: len(names)]] != names:
-            continue
+            continue  # The order of names has a meaning.
         tables = [word for word in order if "--table" in word[0]]
         if tables != [word for word in options if "--table" in word[0]]:
-            continue
+            continue  # The order of tables has a meaning.
         assert parse(name, [*itertools.chain(*order)]) == expected, order
 
 

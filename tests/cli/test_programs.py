@@ -109,6 +109,7 @@ def test_limits_and_seeds_reach_a_program(tmp_path, monkeypatch, capsys):
         "evaluate": lambda self, input_fn, steps, name: print(steps, name),
     }
     (tmp_path / "program.py").write_text(LIMITED)
+    # The two arguments of each call in LIMITED: at most 3 steps, but calls that fail stay as given.
     limited = "3 None 2 None 3 None None 3 None 2 9 9 3 x None None 3 None".split()
     drawn = []
     for seed in (7, 7, 8):
@@ -122,7 +123,7 @@ def test_limits_and_seeds_reach_a_program(tmp_path, monkeypatch, capsys):
         assert others == [*limited, "own", str(seed), "None", "3"]
         drawn.append({of_tensorflow, of_python, of_numpy})
         assert error.endswith("/program.py was interrupted.\n")
-    assert drawn[0] == drawn[1] and not drawn[0] & drawn[2]
+    assert drawn[0] == drawn[1] and not drawn[0] & drawn[2]  # Equal seeds draw equal numbers.
 
 
 @pytest.mark.slow
