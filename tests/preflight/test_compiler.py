@@ -134,7 +134,7 @@ def shape_of_a_value(logits, features):
 
 
 @pytest.mark.parametrize(
-    ("change", "words", "offset"),
+    ("change", "words", "offset"),  # offset: the line within the function.
     [
         (shape_of_a_value, "must be a compile-time constant", 2),
         (branches_of_unequal_shape, "Incompatible shapes", 5),

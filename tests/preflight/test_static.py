@@ -44,7 +44,7 @@ def test_a_dlrm_passes_on_a_tpu_and_on_an_emulated_tpu(mode, same_message):
             lambda labels, logits: {"error": tf.compat.v1.metrics.mean(labels - logits)},
             {"labels": labels, "logits": logits},
         )
-    report = check(
+    report = check(  # By default, 128 samples on 8 cores.
         programs.model_fn_with(logits_of=programs.dlrm, **metrics),
         mode=mode,
         embedding_config_spec=programs.spec(),
@@ -105,13 +105,13 @@ def test_supported_and_unneeded_ops_are_no_findings():
     assert found(change) == []
 
 
-@pytest.mark.parametrize("labels", ["none", "None"])
-def test_predictions_need_no_labels(labels):
+@pytest.mark.parametrize("labels", ["absent", "None"])
+def test_a_prediction_gets_dense_features_and_no_labels(labels):
     seen = []
 
     def input_fn(params):
         dataset = programs.input_fn({**params, "has_tables": True})
-        return dataset.map(lambda features, _: features if labels == "none" else (features, None))
+        return dataset.map(lambda features, _: features if labels == "absent" else (features, None))
 
     def model_fn(features, labels, mode, params):
         seen.append((sorted(features), labels))
@@ -197,7 +197,7 @@ def test_soft_placement_sets_host_ops_aside(soft_placement):
     (note,) = report.notes
     assert note.startswith(
         "Set aside: 6 ops that no TPU runs, and that TensorFlow puts on the host"
-    )
+    )  # Three calls of to_number have two ops each.
     assert all(f"{op} ({line(to_number)})" in note for op in ("StringToNumber", "AsString"))
 
 
@@ -227,7 +227,7 @@ def test_a_step_can_read_the_replica_id_and_its_host_call_cannot(same_message):
 
 
 def test_outside_compilation_is_set_aside():
-    def on_host(x):
+    def on_host(x):  # Four ops: StringFormat, PrintV2, AsString and StringToNumber.
         with tf.control_dependencies([tf.print(x)]):
             return tf.strings.to_number(tf.strings.as_string(x))
 
@@ -250,7 +250,7 @@ def test_an_optimizer_without_cross_shard_sum_is_a_finding(same_message):
     model_fn = programs.model_fn_with(optimizer=optimizer)
 
     def of_one_core(features, labels, mode, params):
-        assert params["batch_size"] == 128
+        assert params["batch_size"] == 128  # But model_fn expects the 16 of one of 8 cores.
         return model_fn(features, labels, mode, {**params, "batch_size": 16})
 
     (said,) = findings_of(model_fn)
