@@ -46,7 +46,7 @@ def dicts(features=None, tables=None):
 SPEC = ee.EmbeddingConfigSpec(**dicts(), optimization_parameters=ADAGRAD)
 
 
-def refusal(spec, error=ValueError):
+def spec_error(spec, error=ValueError):
     return harness.refusal(error, config.validated, spec)
 
 
@@ -98,7 +98,7 @@ def test_table_config_refuses_wrong_values(change, message):
     )
     # The same value, set without the constructor.
     replaced = SPEC._replace(table_to_config_dict={"t": ee.TableConfig(7, 3)._replace(**change)})
-    assert made == refusal(replaced) == f"TableConfig: {message}"
+    assert made == spec_error(replaced) == f"TableConfig: {message}"
 
 
 def test_feature_config_holds_its_arguments():
@@ -112,7 +112,7 @@ def test_feature_config_refuses_wrong_lengths(length):
     replaced = {"item": ee.FeatureConfig("t")._replace(max_sequence_length=length)}
     assert (
         harness.refusal(ValueError, ee.FeatureConfig, "t", length)
-        == refusal(SPEC._replace(feature_to_config_dict=replaced))
+        == spec_error(SPEC._replace(feature_to_config_dict=replaced))
         == f"FeatureConfig: max_sequence_length must be an int >= 0; got {length}."
     )
 
@@ -207,7 +207,7 @@ REFUSED_OF_BOTH = [
 def test_spec_refuses_wrong_values(good, change, message):
     error = TypeError if "the config of" in message else ValueError
     made = harness.refusal(error, ee.EmbeddingConfigSpec, **{**good, **change})
-    replaced = refusal(ee.EmbeddingConfigSpec(**good)._replace(**change), error)
+    replaced = spec_error(ee.EmbeddingConfigSpec(**good)._replace(**change), error)
     assert made == replaced == message
 
 
@@ -215,7 +215,7 @@ def test_spec_refuses_wrong_values(good, change, message):
     "spec", [None, 5, {"feature_columns": []}, ("a", "b"), ee.EmbeddingConfigSpec]
 )
 def test_validated_takes_specs_only(spec):
-    assert refusal(spec, TypeError) == (
+    assert spec_error(spec, TypeError) == (
         f"embedding_config_spec must be an EmbeddingConfigSpec; got {spec!r}."
     )
 
@@ -298,7 +298,7 @@ def test_tensorflow_estimators_spec_becomes_ours():
     tables["t"] = type("Own", (classes.TableConfig,), {})(*tables["t"])
     own = type("Own", (type(theirs),), {})(**arguments)
     assert config.validated(own) == checked
-    assert "clipping_limit must be a positive" in refusal(theirs._replace(clipping_limit=-1.5))
+    assert "clipping_limit must be a positive" in spec_error(theirs._replace(clipping_limit=-1.5))
 
 
 def test_a_foreign_class_of_the_same_name_is_refused():
@@ -310,7 +310,7 @@ def test_a_foreign_class_of_the_same_name_is_refused():
     assert said.endswith("the config of table 't' must be a TableConfig; got foreign.")
 
 
-def test_additions_of_tpu_config_are_declared_once():
+def test_additions_are_the_keyword_only_fields_of_tpu_config():
     own = {
         name: "v4" if name == "tpu_generation" else None
         for name, argument in inspect.signature(ee.TPUConfig.__new__).parameters.items()
@@ -321,10 +321,8 @@ def test_additions_of_tpu_config_are_declared_once():
     assert set(options.additions(StockTPUConfig()).values()) == {None}
 
 
-def test_numbers_of_the_environment(monkeypatch):
+def test_environment_sets_hosts_shards_and_the_wait_limit(monkeypatch):
     assert options.asked_hosts() is options.asked_shards() is options.asked_wait_limit() is None
-    without_servers = types.SimpleNamespace(cluster_spec=tf.train.ClusterSpec({"chief": ["a:1"]}))
-    assert tf_config.servers(without_servers) == []
     given = {"HOSTS": "1", "HOST": "0", "COORDINATOR": "there:80"}
     for name, value in {**given, "SHARDS": "1", "WAIT_LIMIT": "0.5"}.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
@@ -343,3 +341,8 @@ def test_numbers_of_the_environment(monkeypatch):
             assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
     monkeypatch.setenv("ESTIMATOR_EMB_HOSTS", "auto")
     assert options.asked_hosts() == (None, None, None)
+
+
+def test_a_cluster_of_only_a_chief_has_no_parameter_servers():
+    only_chief = types.SimpleNamespace(cluster_spec=tf.train.ClusterSpec({"chief": ["a:1"]}))
+    assert tf_config.servers(only_chief) == []
