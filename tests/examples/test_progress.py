@@ -42,9 +42,9 @@ def train(hook, steps, failing_at=None):
 @pytest.mark.parametrize("seconds, count, loss", [(math.inf, 1, 3), (0.0, 6, 5)])
 def test_progress_without_a_terminal_prints_lines(seconds, count, loss, capsys, monkeypatch):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
-    train(progress.ProgressHook(5, 8, "loss"), steps=5)
+    train(progress.ProgressHook(5, 8, "loss"), steps=5)  # The losses are 1 to 5.
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == count
+    assert len(lines) == count  # A line at the end, and with 0 seconds after each step.
     assert lines[-1].startswith(f"step 5 of 5, mean loss {loss}.0000, ")
     assert lines[-1].endswith(" examples/s")
 
@@ -61,10 +61,10 @@ def test_progress_log_of_repeated_trainings_skips_lines(logged, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 10.0)
-    for _ in range(25):
+    for _ in range(25):  # Lines after 0, 10 and 20 seconds.
         train(progress.ProgressLog(3, None, None, "model"), steps=3)
         now[0] += 1.0
-    train(progress.ProgressLog(3, None, None, "another model"), steps=3)
+    train(progress.ProgressLog(3, None, None, "another model"), steps=3)  # The fourth line.
     # The clock stands still during a training, so the speed is meaningless.
     assert [line.partition(",")[0] for line in logged()] == ["step 3 of 3"] * 4
 
@@ -107,7 +107,7 @@ def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("device, tag", [(None, "loss"), ("host", "loss_1")])
 def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, capsys):
-    """model_fn may have its own op named 'loss'."""
+    """But if model_fn has its own op named 'loss', the tag of a training is 'loss_1'."""
 
     def model_fn(features, labels, mode, params):
         weight = tf.compat.v1.get_variable("weight", [])
