@@ -42,7 +42,7 @@ def files(folder, step="*"):
 
 @pytest.fixture
 def two_cores(monkeypatch):
-    monkeypatch.setattr(saver, "FILE_BYTES", 1000)
+    monkeypatch.setattr(saver, "FILE_BYTES", 1000)  # So that small tables take several files.
     monkeypatch.setattr(saver.os, "cpu_count", lambda: 2)
 
 

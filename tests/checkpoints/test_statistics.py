@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 from harness import normal, refusal
-from saved_values import WORDS, write
+from saved_values import MOD, WORDS, write
 
 from estimator_emb import checkpoint, optimizers
 from estimator_emb.checkpoints.files import checkpoint_reader
@@ -119,9 +119,6 @@ def test_table_is_in_id_order(strategy, tmp_path):
         assert [(start, len(piece)) for start, piece in pieces] == [(0, 5), (5, 5), (10, 3)]
         np.testing.assert_array_equal(np.concatenate([piece for _, piece in pieces]), BY_ID + more)
         np.testing.assert_array_equal(checkpoint.table(converted, "words", slot), BY_ID + more)
-
-
-MOD = str(DATA / "tpu_checkpoints" / "mod")
 
 
 def test_table_needs_an_order_without_a_graph(tmp_path):

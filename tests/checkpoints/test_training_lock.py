@@ -112,11 +112,10 @@ def test_a_forked_process_does_not_hold_the_lock(tmp_path):
 
 
 def test_a_forked_process_does_not_release_the_lock(tmp_path):
-    """It may leave the training's `with` block."""
     lock = training_lock.held(str(tmp_path))
     assert lock.__enter__()
     if not (child := os.fork()):
-        lock.__exit__(None, None, None)
+        lock.__exit__(None, None, None)  # Leaves the block of the parent's training.
         os._exit(0)
     assert os.waitpid(child, 0) == (child, 0)
     with pytest.raises(RuntimeError), training_lock.held(str(tmp_path)):
@@ -132,11 +131,10 @@ def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
     with training_lock.held(str(tmp_path)):
         monkeypatch.setattr(ee.RunConfig, "is_chief", property(lambda config: False))
         estimator = make(tmp_path)
-        # Replaces the training itself by a look whether the unfinished save exists.
         monkeypatch.setattr(
             type(estimator).__mro__[1], "train", lambda *_, **__: unfinished.exists()
         )
-        assert call("train", estimator)
+        assert call("train", estimator)  # Returns whether the unfinished save exists.
 
 
 @pytest.mark.parametrize(
