@@ -71,7 +71,7 @@ def record(estimator, loss, name=None):
 def test_compares_with_recorded_evaluations(tmp_path, caplog):
     estimator = tf.estimator.Estimator(lambda features: None, tmp_path)
     estimator.export_saved_model = lambda *args, **kwargs: "exported"
-    for loss, name in ((5.0, None), (4.0, None), (6.0, None), (2.0, "valid")):
+    for loss, name in ((5.0, None), (4.0, None), (6.0, None), (2.0, "valid")):  # The best: 4 and 2.
         record(estimator, loss, name)
 
     def exports(best, loss):
@@ -88,9 +88,9 @@ def test_compares_with_recorded_evaluations(tmp_path, caplog):
         (tmp_path / "export" / name).mkdir(parents=True)
         assert exports(begun()[0], 9.0)
     assert not harness.said(caplog)
-    (tmp_path / "export/best/17").mkdir()
+    (tmp_path / "export/best/17").mkdir()  # An export: only now do recorded evaluations count.
     assert [exports(begun()[0], loss) for loss in (3.0, 5.0)] == [True, False]
-    assert len([one for one in harness.said(caplog) if "is damaged" in one]) == 6
+    assert len([one for one in harness.said(caplog) if "is damaged" in one]) == 6  # 2 * 3 files
     assert [exports(begun("valid")[0], loss) for loss in (1.0, 3.0)] == [True, False]
     assert not exports(begun(event_file_pattern="eval_valid/*.tfevents.*")[0], 3.0)
     assert exports(begun(event_file_pattern=None)[0], 9.0)

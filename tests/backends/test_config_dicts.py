@@ -71,7 +71,7 @@ def output_by_numpy(words, user):
     return (
         np.sum(title_and_author, 1)
         + np.sum(history, 1)
-        + np.sum(user[[0, 3]], 1) * np.array([1, 3])
+        + np.sum(user[[0, 3]], 1) * np.array([1, 3])  # 1 + the lengths of the histories, 0 and 2.
     )
 
 

@@ -134,7 +134,7 @@ def test_loops_and_branches_with_gradients(control_flow):
         if y > 1500:
             assert (loss, gradient) == (y * 2, (times + 1) * y)
         else:
-            assert (loss, gradient) == (y - 8, -4)
+            assert (loss, gradient) == (y - 8, -4)  # z has 4 values, each smaller by w = 2.
 
 
 def test_a_sum_inside_a_loop_is_refused(control_flow, same_message):
@@ -181,7 +181,7 @@ def test_core_0_writes_and_others_wait_for_it():
         session.run(outputs[1])
         moving = v1.global_variables()[2]
         assert moving.op.name == "batch_normalization/moving_mean"
-        np.testing.assert_allclose(session.run(moving), [1.0, 1.5])
+        np.testing.assert_allclose(session.run(moving), [1.0, 1.5])  # Half of core 0's mean.
         for got in session.run(outputs):
             np.testing.assert_allclose(got, [[-1, -1], [1, 1]], rtol=1e-5)
 
@@ -195,7 +195,7 @@ def test_ref_variables_are_written_once():
         (got,) = cores.replicate([y])
         session.run(variable.initializer)
         np.testing.assert_array_equal(session.run(got), [value * 10 for value in VALUES[:3]])
-        assert session.run(variable) == 10
+        assert session.run(variable) == 10  # The sum of core 0's values.
 
 
 # A program with a single core
@@ -253,8 +253,8 @@ def test_ops_are_restored_after_an_exception():
 
 
 @pytest.mark.parametrize("shard_context", [True, False])
-def test_nested_cores(shard_context):
-    """TensorFlow refuses nested shard contexts. The outer core stays active."""
+def test_nested_cores_leave_the_outer_core_active(shard_context):
+    """TensorFlow refuses nested shard contexts."""
     with Cores().running():
         inside = gen_tpu_ops.cross_replica_sum
         refused = pytest.raises(NotImplementedError, match="^tpu_shard_context cannot be nested")

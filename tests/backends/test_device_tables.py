@@ -98,6 +98,7 @@ def trained(table, features, ids, gradients, values, rate, step, cores, accumula
             for id, segment, gain in occurrences(feature, ids[feature.key]):
                 core = segment // feature.segments // (SAMPLES // cores)
                 owner = id % cores
+                # Without accumulation: first the gradient of the row's owner, then other cores'.
                 other = owner if turn == 0 else turn and (turn - 1 if turn - 1 < owner else turn)
                 if turn is None or core == other:
                     sums[id] = sums.get(id, 0) + of_segments[segment] * gain
@@ -294,5 +295,5 @@ def test_a_whole_step_copies_no_table_on_a_tpu(
 
 
 def test_refuses_more_rows_than_an_index_can_address(library, same_message):
-    tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)
+    tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)  # Half for each of 2 cores.
     same_message(harness.refusal(ValueError, library.DeviceTables, tables, [], 8, 2))

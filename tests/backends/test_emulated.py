@@ -63,16 +63,16 @@ def test_evaluation_with_sliced_input_splits_one_batch(tmp_path):
     config = {"eval_training_input_configuration": PIPELINES.SLICED}
     estimator = make(one_weight(mean), tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu=config)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40), steps=1)
-    assert metrics == {"loss": 3, "mean": 73 / 4, "global_step": 0}
+    assert metrics == {"loss": 3, "mean": 73 / 4, "global_step": 0}  # The loss of core 0: 1 + 2.
 
 
-def test_batch_axis_selects_the_split_dimension(tmp_path):
+def test_batch_axis_has_the_split_dimension_of_each_tensor(tmp_path):
     def input_fn(params):
         return tf.data.Dataset.from_tensors(np.array([[1, 2, 30, 40]], np.float32)).repeat()
 
     estimator = make(one_weight(), tmp_path, 2, batch=4, batch_axis=[1])
     estimator.train(input_fn, steps=1)
-    assert estimator.get_variable_value("w") == 1 - (3 + 70) / 2
+    assert estimator.get_variable_value("w") == 1 - (3 + 70) / 2  # Two cores: (1, 2), (30, 40).
     estimator = make(one_weight(), tmp_path, 2, batch=4, batch_axis=[1, 0])
     assert harness.refusal(ValueError, estimator.train, input_fn, steps=1) == (
         "batch_axis has 2 elements, (1, 0), but input_fn yields 1 tensors of features and labels."
@@ -132,7 +132,7 @@ def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
 
 
 def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)  # Each loop logs, and the end.
     caplog.set_level(logging.INFO, "estimator_emb")
     hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
@@ -160,7 +160,7 @@ def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
     assert metrics == {"loss": (3 + 11) / 2, "mean": 234 / 8, "global_step": 0}
 
 
-def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
+def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path):
     received = []
 
     def receive(x, loss):
@@ -181,8 +181,11 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step(tmp_path):
     estimator = unsaved(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
     assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
+
+
+def test_refuses_a_scalar_of_host_call(tmp_path):
     model = one_weight(lambda features, loss: {"host_call": (lambda loss: [loss], [loss])})
-    given = unsaved(model, tmp_path / "scalar", 1).train, numbers(0)
+    given = unsaved(model, tmp_path, 1).train, numbers(0)
     assert "should preserve batch size" in harness.refusal(RuntimeError, *given, steps=1)
 
 
@@ -238,7 +241,7 @@ def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipe
         assert message.startswith("Batch length of predictions should be same.")
 
 
-def test_predict_needs_a_dataset_without_a_batch_axis(tmp_path):
+def test_predict_refuses_tensors_and_a_batch_axis(tmp_path):
     predicted = make(one_weight(), tmp_path, 1).predict(lambda params: tf.zeros([12]))
     assert harness.refusal(TypeError, next, predicted) == (
         "For mode PREDICT, `input_fn` must return `Dataset` instead of `features` and `labels`."
@@ -251,7 +254,7 @@ def test_predict_needs_a_dataset_without_a_batch_axis(tmp_path):
 def test_a_variable_that_becomes_nan_stops_training(tmp_path):
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", initializer=1.0)
-        return harness.minimized(mode, tf.reduce_sum(features) + tf.sqrt(w - 1.0))
+        return harness.minimized(mode, tf.reduce_sum(features) + tf.sqrt(w - 1.0))  # Slope 1 / 0.
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for w:0 is NaN"):
         unsaved(model_fn, tmp_path, 1).train(numbers(0), steps=2)
@@ -261,7 +264,7 @@ def test_a_variable_that_becomes_nan_stops_training(tmp_path):
 
 
 @pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
-def test_cross_shard_optimizer_is_required(control_flow, tmp_path):
+def test_cross_shard_optimizer_is_required_on_two_cores(control_flow, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features) * v1.get_variable("w", initializer=1.0)
         descent = v1.train.GradientDescentOptimizer(1.0)
@@ -297,13 +300,13 @@ def test_a_batch_of_another_size_stops_the_step(known, tmp_path):
 
     spec = harness.table_spec(3, 2, ee.AdagradParameters(0.1))
     made = unsaved(harness.gradient_model_fn(["x"]), tmp_path, 2, spec=spec)
-    message = "Feature x of table t has 2 samples, but the batch size is 12."
+    message = "Feature x of table t has 2 samples, but the batch size is 12."  # `make`'s default.
     with pytest.raises(ValueError if known else tf.errors.InvalidArgumentError, match=message):
         made.train(input_fn, steps=1)
 
 
 def test_evaluation_on_cpu(tmp_path):
-    """`eval_on_tpu=False`: one core gets the whole batch. An EstimatorSpec is accepted."""
+    """`eval_on_tpu=False`: model_fn gets the whole batch of 12, the default of `make`."""
     seen = []
 
     def model_fn(features, labels, mode, params):
@@ -311,7 +314,7 @@ def test_evaluation_on_cpu(tmp_path):
         return one_weight()(features, labels, mode, params)
 
     estimator = make(model_fn, tmp_path, 2, eval_on_tpu=False)
-    assert estimator.evaluate(numbers(1, 2, 3), steps=1)["loss"] == 24
+    assert estimator.evaluate(numbers(1, 2, 3), steps=1)["loss"] == 24  # 4 * (1 + 2 + 3)
     assert seen == [(12, False)]
 
 

@@ -70,7 +70,7 @@ def emulated(model_fn, config, batch=32):
     return harness.configured(model_fn, None, config, batch)
 
 
-def seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
+def check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
     """Trains emulated, builds on a described TPU, and compares what both saw.
 
     Returns:
@@ -97,13 +97,13 @@ def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypa
     value = getattr(PIPELINES, pipeline)
     described = {"tpu_config": ee.TPUConfig(2, per_host_input_for_training=value)}
     emulating = config(tmp_path, value, num_shards=8 * hosts)
-    made, here = seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
+    made, here = check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
     each = 8 if pipeline == "PER_SHARD_V1" else 1
     fed = 1 if pipeline == "BROADCAST" else hosts
     assert [one["hosts"] for one in here[:-1]] == [
         (host, hosts) for host in range(fed) for _ in range(each)
     ]
-    # Each core trained with its own host's input, and the gradient is the mean over cores.
+    # The gradient is the mean over cores. Of 16 cores, the 8 of host 1 sum two samples of 1.
     assert made.get_variable_value("w") == 1 - fed
 
 
@@ -129,7 +129,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
         "tpu_config": tpu_described.per_core_input(**tpu),
     }
     emulating = config(tmp_path, PIPELINES.PER_HOST_V2, **tpu)
-    made, here = seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
+    made, here = check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
     fed = [one["hosts"][0] for one in here[:-1]]
     assert sorted(fed) == ([0, 1] if hosts == 2 else [0, 2] if each == 16 else [0, 1, 2, 3])
     assert made.get_variable_value("w") == -np.mean(fed) * 32 / replicas

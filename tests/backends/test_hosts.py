@@ -67,7 +67,7 @@ def test_four_hosts_begin_and_train_random_rows_like_the_emulated_tpu(tmp_path):
     said = "The model runs on 4 PJRT devices (cpu) of 4 hosts."
     assert any(said in line for line in lines["chief"])
     assert not any("estimator_emb: " in line for line in lines["host 1"])
-    assert len(list((tmp_path / "hosts").glob("events.*"))) == 1
+    assert len(list((tmp_path / "hosts").glob("events.*"))) == 1  # Of the chief.
     assert not any("[Gloo]" in line for of_process in lines.values() for line in of_process)
 
 
@@ -76,7 +76,7 @@ def test_several_hosts_begin_from_a_checkpoint(tmp_path):
     run(tmp_path / "model", "warm", steps=2)
     old, first = harness.saved(tmp_path / "model-old", 2), harness.saved(tmp_path / "model", 0)
     for name in old.keys() - {"global_step"}:
-        if "Ada" not in name:
+        if "Ada" not in name:  # Slots begin anew.
             np.testing.assert_array_equal(first[name], old[name])
 
 
@@ -88,7 +88,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
     )
     told = "train_and_evaluate ['error', 'global_step', 'loss']"
     assert told in chief and "train_and_evaluate None" in host
-    assert "predict 31" in chief and "predict 0" in host
+    assert "predict 31" in chief and "predict 0" in host  # The chief yields all predictions.
     for begin in ("evaluate ", "export "):
         (one,), (other,) = ([line for line in of if line.startswith(begin)] for of in (chief, host))
         assert one == other

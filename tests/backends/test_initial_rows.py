@@ -110,4 +110,4 @@ def test_no_host_computes_the_other_rows(name):
         used = v1.graph_util.extract_sub_graph(graph.as_graph_def(), [rows.op.name])
         made = [graph.get_operation_by_name(node.name) for node in used.node]
     sizes = [one.shape.num_elements() for op in made for one in op.outputs]
-    assert rows.shape == [100, DIM] and max(sizes) < 101 * DIM + 4
+    assert rows.shape == [100, DIM] and max(sizes) < 101 * DIM + 4  # Draws come by fours.

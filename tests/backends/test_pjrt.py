@@ -42,7 +42,7 @@ def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
         estimator, variables = trained(tmp_path / device, device, cores, spec=spec)
         metrics = estimator.evaluate(batches, steps=3)
         found[device] = [variables, metrics, *estimator.predict(without_labels)]
-        assert len(found[device]) == 2 + 31
+        assert len(found[device]) == 2 + 31  # 31 predictions.
     for of_host, of_devices in zip(*found.values(), strict=True):
         harness.same(of_host, of_devices)
     which = "a PJRT device: cpu:0" if cores == 1 else "8 PJRT devices: cpu:0 to cpu:7"
@@ -349,9 +349,9 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
-def test_a_bad_id_is_named_and_no_checkpoint_is_written(place, tmp_path):
+def test_a_bad_id_is_named_and_no_step_is_saved(place, tmp_path):
     def input_fn(params):
-        ids = np.array([[0], [1], [7], [2]], np.int32)
+        ids = np.array([[0], [1], [7], [2]], np.int32)  # The table has 3 rows.
         return tf.data.Dataset.from_tensors({"id": ids}).repeat()
 
     estimator = id_program.make(tmp_path, device=place, train_batch_size=4)

@@ -113,7 +113,7 @@ def test_refused_by_check(case, tmp_path):
     ],
 )
 def test_a_tpu_refuses_in_every_mode(case, mode, replicas, tmp_path, monkeypatch):
-    """The number of cores does not matter. Exports are not refused: a SavedModel runs on a host."""
+    """An emulated TPU also refuses evaluation and prediction, on any number of cores."""
     program, kind, phrase, *_ = CASES[case]
     monkeypatch.setattr(program, "replicas", replicas)
     made = program.emulated(tmp_path)
@@ -152,13 +152,13 @@ def test_check_of_features_refuses(case):
 
 
 @pytest.mark.parametrize("combiner, length", [("mean", 0), (None, 2)])
-def test_check_of_features_accepts(combiner, length):
+def test_check_of_features_accepts_valid_features(combiner, length):
     config = {"max_sequence_length": length}
     tables = tables_of(by_dicts(combiner, a={**config, "weight_key": "w"}, b=config))
     with tf.Graph().as_default():
         sparse = {key: of(4) for key, of in ids_and_weights("a", "b").items()}
         dense = {"a": tf.ones([4, 2], tf.int64), "w": tf.ones([4, 2])}
-        # A missing feature is refused elsewhere.
+        # A missing feature is refused elsewhere. Features may be a single tensor.
         for given in (sparse, {**sparse, **dense}, {"b": sparse["b"]}, dense["w"]):
             tpu_checks.check_features(tables, given)
 
@@ -181,12 +181,12 @@ def test_checks_collect_each_value_that_no_infeed_carries():
         }
         here = {name: f"features['{name}']" for name in given}
         unlike = [here["sparse"], here["text"], "labels[0]"]
-        assert refused(tpu_checks.check_infeed, 1) == unlike
+        assert refused(tpu_checks.check_infeed, 1) == unlike  # On one core.
         unlike.insert(2, here["scalar"])  # Cores cannot divide it.
         assert refused(tpu_checks.check_infeed, 2) == unlike
         dynamic = [here["batch"], here["width"], here["rank"]]
         assert refused(tpu_checks.check_static, False) == dynamic
-        assert refused(tpu_checks.check_static, True) == dynamic[1:]
+        assert refused(tpu_checks.check_static, True) == dynamic[1:]  # The batch size may vary.
 
 
 # Queues

@@ -67,7 +67,7 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
     for name, of_table in servers.updates(saved).items():
         want = np.zeros([rows, dimension])
         want[ids] = steps
-        np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)
+        np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)  # A lost update is 1.
 
 
 def dies_after(steps):
@@ -184,7 +184,7 @@ def test_servers_keep_only_a_newer_whole_model(said, tmp_path):
         saver.build()
         saver.build()  # As after a lost server.
         session = tf.compat.v1.Session(f"grpc://{cluster.cluster['ps'][0]}")
-        for owner, held, last, after, line in (
+        for owner, held, last, after, line in (  # Before; then [step, x] after, and the log.
             (None, {}, None, [5, 50], f"{NOTHING}step 5."),
             (None, {}, 8, [5, 50], f"{LOST_STEP}from step 8 {back}, and 3 steps are lost."),
             (None, {step: 7}, None, [5, 50], f"{lost_x}{back}."),
@@ -223,7 +223,7 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.train.get_or_create_global_step()
         seen.begin()
-        for value, last in ((7, 9), (9, 9), (7, None), (10, 9)):
+        for value, last in ((7, 9), (9, 9), (7, None), (10, 9)):  # Only the first goes back.
             session.run(tf.compat.v1.assign(step, value))
             if last:  # The last step that ended, as its reads saw the global step.
                 seen.after_run(None, tf.compat.v1.train.SessionRunValues(last - 1, None, None))

@@ -240,7 +240,7 @@ def test_the_host_holds_tables_only_while_it_saves(tmp_path):
 
     def are_held():
         tables = [one for one in v1.global_variables() if one.name.startswith(("a/", "b/"))]
-        assert len(tables) == 5
+        assert len(tables) == 5  # Two tables, two slots of Adam, one of Adagrad.
         return [tf.raw_ops.VarIsInitializedOp(resource=one.handle) for one in tables]
 
     held = harness.Reads(are_held)
@@ -288,11 +288,11 @@ def after_a_loop(late):
 def test_infinite_slots_are_not_saved(tmp_path):
     def explodes(features, labels, mode, params):
         loss = tf.reduce_sum(features["a"] + features["b"]) * after_a_loop(1e25)
-        return harness.minimized(mode, loss)
+        return harness.minimized(mode, loss)  # The slot adds 1e25 squared: too large for float32.
 
     with pytest.raises(ee.errors.NanLossError) as caught:
         trained(tmp_path, "pjrt+tables", model_fn=explodes)
-    slot = "slot b/Adagrad of table 'b': infinity in 3 of 6 rows, ids 0, 1, 4"
+    slot = "slot b/Adagrad of table 'b': infinity in 3 of 6 rows, ids 0, 1, 4"  # Those looked up.
     assert slot in str(caught.value)
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{LOOP}")
 
@@ -348,6 +348,6 @@ def test_the_host_frees_the_memory_of_tables(tmp_path):
         return np.array([start, training, save])
 
     rows = 2_000_000
-    of_tables = 2 * rows * 16 * 4 * 2
+    of_tables = 2 * rows * 16 * 4 * 2  # Bytes of two tables, each with a slot.
     start, training, save = (peaks(rows) - peaks(1000)) / of_tables
     assert 1 < start < 2.3 and training < 1.2 and 1 < save < 2.3

@@ -194,7 +194,7 @@ def test_a_table_learning_rate_of_zero_is_used():
 
 def test_learning_rate_tags_follow_the_order_of_tables():
     functions = [lambda step, i=i: tf.cast(step, tf.float32) + i for i in range(8)]
-    uses = {"h": 3, "b": 7, "c": 7, "a": 5, "g": None, "d": 0, "e": 5, "f": 1}
+    uses = {"h": 3, "b": 7, "c": 7, "a": 5, "g": None, "d": 0, "e": 5, "f": 1}  # Function by table.
     tables = {
         name: ee.TableConfig(7, 2, learning_rate_fn=None if use is None else functions[use])
         for name, use in uses.items()
@@ -212,8 +212,8 @@ def test_learning_rate_tags_follow_the_order_of_tables():
     with tf.Graph().as_default():
         gradients = {f"x_{name}": tf.zeros([4, 2]) for name in tables}
         send = engine.generate_send_gradients_op(gradients, tf.constant(10, tf.int64))
-        rates = run_without_hardware(send.graph, list(send.inputs[8:]))
-        assert rates == [15.0, 17.0, 10.0, 11.0, 13.0]
+        rates = run_without_hardware(send.graph, list(send.inputs[8:]))  # After 8 gradients.
+        assert rates == [15.0, 17.0, 10.0, 11.0, 13.0]  # By tag: step 10 + the function's number.
         message = harness.refusal(ValueError, engine.generate_send_gradients_op, gradients)
     assert message.startswith("step must be given, because tables have a learning_rate_fn")
 
@@ -378,7 +378,7 @@ def test_gradients_are_sent_in_training_only():
     )
 
 
-def test_refuses_invalid_enqueue_data(caplog):
+def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):
     engine = one_table()
 
     def refused(*data):

@@ -285,7 +285,7 @@ def test_dense_and_ragged_ids_become_sparse_and_keep_id_0():
     assert hardware_reads(mixed, weight_key="w")["w"] == ([[0, 0]], [2], [1, 2])
 
 
-def test_one_id_for_each_sample_stays_dense():
+def test_one_id_for_each_sample_stays_dense_unless_it_is_a_sequence():
     for ids in ([5, 0], [[5], [0]]):
         assert hardware_reads({"x": tf.constant(ids)}, None) == {"x": [5, 0]}
     sequence = {"x": tf.constant([[5, 0], [-1, 1]])}
@@ -293,7 +293,7 @@ def test_one_id_for_each_sample_stays_dense():
     assert got == {"x": ([[0, 0], [0, 1], [1, 1]], [5, 0, 1], [2, 2])}
 
 
-def test_dense_ids_are_enqueued(tmp_path):
+def test_dense_int32_ids_are_enqueued_as_int64(tmp_path):
     def dense_input_fn(params):
         return input_fn(params).map(lambda f, y: ({**f, "item": tf.zeros([4], tf.int32)}, y))
 

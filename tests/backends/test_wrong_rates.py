@@ -103,7 +103,7 @@ def test_an_invalid_rate_stops_training_before_the_step_writes(
     config = servers.config_of(way, tmp_path, save_checkpoints_steps=1, save_summary_steps=1)
     estimator = harness.configured(model_fn, spec, config, SAMPLES, use_tpu="core" in way)
     state = State()
-    monkeypatch.setattr(tf.compat.v1.Session, "close", lambda self: None)
+    monkeypatch.setattr(tf.compat.v1.Session, "close", lambda self: None)  # `state.now` needs it.
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         estimator.train(input_fn, steps=5, hooks=[state])
     allowed = "finite" if wrong is wrong_multiplier else "finite and not negative"

@@ -138,4 +138,4 @@ def test_a_write_that_the_check_needs_does_not_wait():
         after_checks.wait([tf.group(counter.assign_add(10, read_value=False), checked.op)], checked)
         session.run(v1.global_variables_initializer())
         session.run(checked)
-        assert session.run(counter) == 1
+        assert session.run(counter) == 1  # The check ran: its own write does not wait for it.

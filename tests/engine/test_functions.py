@@ -63,10 +63,10 @@ def test_only_rates_that_a_step_computes_are_checked():
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.placeholder(tf.float32, [])
         found = rates.table_rates(tables, step)
-        assert rates.problems(spec, tables[:2], found[:2], tf.constant(2.0)) == []
-        good = [holds for holds, _ in rates.problems(spec, tables, found, found[2])]
+        assert rates.problems(spec, tables[:2], found[:2], tf.constant(2.0)) == []  # Constants.
+        rate_and_factor_hold = [one for one, _ in rates.problems(spec, tables, found, found[2])]
         for value, want in ((0, [True, True]), (-1, [False, True]), (np.inf, [False, False])):
-            assert session.run(good, {step: value}) == want
+            assert session.run(rate_and_factor_hold, {step: value}) == want
 
 
 def test_a_rate_of_wrong_shape_fails_at_run_time():

@@ -129,9 +129,9 @@ def test_a_sequence_of_another_batch_size_is_refused(known_by):
     assert said.startswith("Feature x of table users has 2 samples, but the batch size is 4.")
 
 
-def test_two_ids_at_one_position_may_be_cut_off():
+def test_two_ids_at_one_position_are_accepted_if_they_are_cut_off():
     ids = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
-    (read,) = check(table_of(Feature("x", max_sequence_length=2)), {"x": ids})
+    (read,) = check(table_of(Feature("x", max_sequence_length=2)), {"x": ids})  # Cuts position 2.
     assert read.segments.numpy().tolist() == [0, 3]
     assert read.samples.numpy().tolist() == [0, 1]
 
@@ -149,7 +149,7 @@ def test_rank_of_sparse_ids_is_checked_at_run_time(limit):
             check_fails(message, session.run, [read.ids, read.segments], {ids: value})
         value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
         got = session.run([read.ids, read.segments], {ids: value})
-    assert [one.tolist() for one in got] == [[4], [limit or 1]]
+    assert [one.tolist() for one in got] == [[4], [limit or 1]]  # Sample 1, or its position 0.
 
 
 ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
@@ -203,7 +203,7 @@ def test_the_first_bad_id_of_several_tables_is_named():
     bad_input.checked([x.ids, y.ids])
     said = f"Feature z of table s: id 7 is outside [0, 3).{DROP}"
     check_fails(said, lambda: bad_input.checked([z.ids]))
-    given = {"z": tf.constant([0, -5, 1], tf.int32)}  # No int32 exceeds the large table.
+    given = {"z": tf.constant([0, -5, 1], tf.int32)}  # No int32 exceeds the large table: -5 drops.
     kept = inputs.source_of(large, Feature("z"), given, DroppedIds(count=False).drop)
     assert kept.ids.ids.numpy().tolist() == [0, 1]
     batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
@@ -246,6 +246,7 @@ READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}
     ],
 )
 def test_the_first_problem_is_found_in_arrays(given, message):
+    """`explanation` searches the NumPy arrays of a batch. A message of None: no problem."""
     table, value = Table("t", TableConfig(5, 2), ()), tf.constant([[0]])
     features = Feature("a"), Feature("x", max_sequence_length=3)
     sources = [inputs.Source(table, one, value, None) for one in features]
@@ -299,7 +300,7 @@ def test_a_dropped_id_gives_zeros(combiner, how, features, want):
 
 def test_a_column_may_lack_its_weights_until_the_batch_is_read():
     table = Table("t", TableConfig(5, 2), (Feature("x", column_name="c", weight_key="w"),))
-    given = {"x": tf.zeros([2, 1, 3])}
+    given = {"x": tf.zeros([2, 1, 3])}  # Without "w".
     assert {key: one.shape for key, one in integers.as_matrices([table], given).items()} == {
         "x": [2, 3]
     }
@@ -337,11 +338,11 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     assert counted == [[1, 0], [3, 1]]
     names = "dropped_ids", "ids", "distinct_ids", "rows_updated", "gradient_norm", "row_norm"
     for step, name, *values in (
-        (1, "x", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["x"][1])),
-        (1, "y", 0, 2, 1, 1, 50**0.5, np.linalg.norm(want["y"][1])),
+        (1, "x", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["x"][1])),  # Gradient [1, -1].
+        (1, "y", 0, 2, 1, 1, 50**0.5, np.linalg.norm(want["y"][1])),  # Sum [5, -5]: the limits.
         (2, "x", 2, 0, 0, 0, 0, 0),
         (2, "y", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["y"][3])),
-    ):  # Gradients of table y equal the limits.
+    ):
         figures = dict(zip(names, values, strict=True), learning_rate=0.5, share_clipped=0)
         found = {key: of_steps[step][f"embedding/{name}/{key}"] for key in figures}
         harness.same(found, figures, 1e-6, 0.0)

@@ -13,7 +13,7 @@ from estimator_emb.engine import bad_input, inputs, integers, lookup
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 
-VOCABULARY = [30, 7, 2, 41]
+VOCABULARY = [30, 7, 2, 41]  # Ids 0 to 3. FORMS also has 99, which is unknown.
 
 
 def read(column, value, **kwargs):
@@ -44,7 +44,7 @@ def test_vocabulary_list_maps_integers_to_ids(form):
     expected = [1, 3] if form == "vector" else [1, 3, 2]
     samples = [0, 2] if form == "vector" else [0, 2, 2]
     assert read(vocabulary(), FORMS[form]) == [expected, samples]
-    expected.insert(1, 4)
+    expected.insert(1, 4)  # The bucket of 99 comes after the four integers.
     samples.insert(1, 1)
     assert read(vocabulary(num_oov_buckets=1), FORMS[form]) == [expected, samples]
 
@@ -57,7 +57,7 @@ def test_sequence_keeps_positions_of_unknown_integers():
 def test_default_value_replaces_integers_outside():
     column = fc.categorical_column_with_identity("x", 5, default_value=3)
     value = tf.constant([[4, 5], [-2, -1]]).numpy()
-    assert read(column, lambda: tf.constant(value)) == [[4, 3, 3], [0, 0, 1]]
+    assert read(column, lambda: tf.constant(value)) == [[4, 3, 3], [0, 0, 1]]  # -1 is padding.
 
 
 def test_hash_bucket_hashes_decimal_strings():

@@ -189,7 +189,7 @@ def test_adam_powers_are_read_before_they_are_updated():
                 np.testing.assert_allclose(session.run(variables), 1 - 0.1 * step, rtol=1e-5)
 
 
-@pytest.mark.parametrize("rows", [4, 1 << 15])
+@pytest.mark.parametrize("rows", [4, 1 << 15])  # More than 64 KiB is large: see the next test.
 def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
     with tf.Graph().as_default():
         variable = v1.get_variable(
@@ -202,7 +202,7 @@ def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
         assert values_read(late, write) == BEFORE
 
 
-@pytest.mark.parametrize("rows, copies", [(1 << 14, 1), ((1 << 14) + 1, 0)])
+@pytest.mark.parametrize("rows, copies", [(1 << 14, 1), ((1 << 14) + 1, 0)])  # 64 KiB.
 def test_no_step_copies_a_large_reference_variable_for_a_fetch(rows, copies):
     with tf.Graph().as_default() as graph:
         variable = v1.get_variable("v", initializer=tf.zeros([rows]), use_resource=False)
@@ -266,7 +266,7 @@ def test_a_cycle_is_left_open_at_its_last_edge():
             read_second = second.read_value() * 1.0
         assert reads_before_writes.order([add_first, add_second, read_first, read_second]) == 1
         seen = in_steps([add_first, add_second], read_first, read_second)
-    assert seen == [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]
+    assert seen == [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]  # Only the first is read before its write.
 
 
 def nodes(graph):
@@ -319,7 +319,7 @@ def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
             assert session.run([row, write])[0].tolist() == [-1.0] * 4
     nodes = [node for device in metadata.step_stats.dev_stats for node in device.node_stats]
     allocated = [memory.total_bytes for node in nodes for memory in node.memory]
-    assert max(allocated, default=0) < 1 << 18
+    assert max(allocated, default=0) < 1 << 18  # The table has 1 << 24.
 
 
 def calls_to_order(ops):

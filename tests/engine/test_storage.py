@@ -44,15 +44,19 @@ def test_servers_get_equal_shares_of_rows(rows, servers, rounds):
         assert all(2 * size >= before for before, size in itertools.pairwise(before_last))
 
 
-def test_slices_of_a_table_with_many_rows_grow():
-    """Slices are equal in log(1 + row / 10), as NumPy rounds them."""
+def test_slices_of_a_table_with_many_rows_grow_before_the_last_round():
+    """Slices are equal in log(1 + row / 10). The last round makes the servers' sums equal."""
     assert dealt(FEW_ROWS - 1, 2, 4) == [500, 499]
-    assert dealt(1000, 2, 4) == [10, 21, 41, 85, 170, 343, 279, 51]
+    assert dealt(rows=1000, servers=2, rounds=4) == [10, 21, 41, 85, 170, 343, 279, 51]
     assert dealt(1000, 2, 2) == [62, 448, 438, 52]
     assert dealt(1000, 2, 3) == [18, 51, 142, 399, 340, 50]
     assert dealt(1500, 2, 3) == [21, 64, 196, 604, 533, 82]
     assert len(dealt(1000, 20, 4)) == 3 * 20  # A fourth round would give an empty slice.
-    assert [*map(rounds_for, [1, 1, 2, 9, 10], [1, 2, 2, 2, 2])] == [1, 4, 2, 2, 1]
+
+
+def test_many_tables_need_fewer_rounds():
+    assert rounds_for(tables=1, servers=1) == 1
+    assert [rounds_for(tables, servers=2) for tables in (1, 2, 9, 10)] == [4, 2, 2, 1]
 
 
 def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
@@ -116,8 +120,8 @@ def test_shards_have_different_random_rows(kind, seed):
 @pytest.mark.parametrize(
     "initializer, most",
     [
-        (tf.compat.v1.glorot_uniform_initializer(), (6 / 3003) ** 0.5),
-        (tf.keras.initializers.GlorotUniform(seed=3), (6 / 1003) ** 0.5),
+        (tf.compat.v1.glorot_uniform_initializer(), (6 / 3003) ** 0.5),  # 3000 rows + 3 columns.
+        (tf.keras.initializers.GlorotUniform(seed=3), (6 / 1003) ** 0.5),  # 1000 rows of a server.
         (lambda shape, dtype: tf.random.uniform(shape, -1, 1, dtype) / shape[0], 1e-3),
     ],
     ids=["v1", "keras", "function"],
@@ -248,8 +252,11 @@ def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypat
     assert sizes.machine_memory() == expected
 
 
-def test_machine_memory_of_this_machine_is_plausible(monkeypatch):
+def test_machine_memory_of_this_machine_is_plausible():
     assert sizes.machine_memory() > 1 << 28
+
+
+def test_physical_memory_is_endless_if_the_system_does_not_report_it(monkeypatch):
     monkeypatch.setattr(sizes.os, "sysconf", lambda name: 0)
     assert sizes.physical() == sys.maxsize
     monkeypatch.delattr(sizes.os, "sysconf")

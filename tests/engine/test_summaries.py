@@ -147,11 +147,11 @@ def make(model_dir, spec, cores=None, summaries=True, dropping=False, config=ee.
 
 
 def trained(model_dir, spec, input_fn, cores=None, summaries=True, steps=STEPS, **kwargs):
-    hooks = [NothingInOtherSteps()] if summaries else None
+    hooks = [CheckNoSummaryOpsInOtherSteps()] if summaries else None
     make(model_dir, spec, cores, summaries, **kwargs).train(input_fn, hooks, max_steps=steps)
 
 
-class NothingInOtherSteps(v1.train.SessionRunHook):
+class CheckNoSummaryOpsInOtherSteps(v1.train.SessionRunHook):
     """Asserts that a step without summaries runs no summary ops."""
 
     def before_run(self, run_context):
@@ -194,7 +194,7 @@ WAYS = {
 }
 
 
-def check(
+def check_figures_equal_numpy(
     directory,
     cores=None,
     accumulated=True,
@@ -235,7 +235,7 @@ with_each = pytest.mark.usefixtures("kernels")
 @pytest.mark.parametrize("way", WAYS)
 @with_each
 def test_each_figure_equals_numpy(way, tmp_path):
-    check(tmp_path, **WAYS[way])
+    check_figures_equal_numpy(tmp_path, **WAYS[way])
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_a_pipelined_training_resumes_with_its_figures(tmp_path):
     train(tmp_path / "two", STEPS)
     one, two = (harness.summaries(tmp_path / name) for name in ("one", "two"))
     figures = {tag: value for tag, value in one[STEPS].items() if tag.startswith(("emb", "lo"))}
-    assert len(figures) == 22 and figures.items() <= two[STEPS].items()
+    assert len(figures) == 22 and figures.items() <= two[STEPS].items()  # 7 of 3 tables, the loss.
 
 
 # ---- The option -------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def test_a_step_reads_the_writes_of_earlier_steps(tmp_path, resource_variables, 
     trained = estimator(program, tmp_path, **options)
     trained.train(input_fn, max_steps=STEPS)
     cores = options.get("cores") or 1
-    of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]
+    of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]  # Counter, weight, step, rate.
     assert program.received == [[[one] * cores for one in of_step] for of_step in of_steps]
     fetched = [] if options.get("cores") else [[float(n)] for n in range(STEPS)]
     assert program.fetches.values == fetched

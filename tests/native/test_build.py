@@ -54,7 +54,7 @@ def test_a_missing_compiler_is_logged(caplog, monkeypatch, empty_cache, same_mes
         same_message(reasons(caplog))
 
 
-def test_a_failed_build_is_not_tried_again(monkeypatch, empty_cache, tmp_path):
+def test_a_failed_build_is_not_tried_again_while_it_is_recorded(monkeypatch, empty_cache, tmp_path):
     runs = tmp_path / "runs"
     fake_compiler(monkeypatch, tmp_path, BROKEN.replace("echo", f"echo run >> {runs}\necho", 1))
     first = refused()
@@ -156,8 +156,11 @@ def test_an_unwritable_cache_is_logged(caplog, monkeypatch, tmp_path, native_lib
     )
 
 
-def test_disabled_kernels_are_logged(caplog, monkeypatch):
+def test_disabled_kernels_are_logged(caplog):
     assert reasons(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to enable them."
+
+
+def test_an_invalid_value_of_the_variable_for_kernels_is_refused(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "yes")
     with pytest.raises(ValueError) as raised:
         select_kernels.kernels_for([], 1, None)
@@ -313,7 +316,7 @@ def test_a_lock_that_is_never_released_ends_the_build(
     caplog, monkeypatch, empty_cache, native_library
 ):
     caplog.set_level(logging.INFO, "estimator_emb")
-    monkeypatch.setattr(build, "_TIMEOUT", 1.1)
+    monkeypatch.setattr(build, "_TIMEOUT", 1.1)  # A process waits twice as long: 2.2 s.
     empty_cache.mkdir(0o700, parents=True)
     with open(empty_cache / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

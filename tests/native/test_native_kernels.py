@@ -21,7 +21,7 @@ def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
     ids = (rng.zipf(1.2, count) - 1) * 7919 % rows
     same(
         one_table(ee.AdagradParameters(0.1), rows, 1),
-        [({"x": ids}, {"x": np.round(harness.normal(rng, count, 1) * 8) / 8})],
+        [({"x": ids}, {"x": np.round(harness.normal(rng, count, 1) * 8) / 8})],  # Exact sums.
         shards=shards,
     )
 
@@ -35,7 +35,7 @@ def test_kernels_equal_the_ops_beyond_the_cpu_cache(dimension, positions):
     ids = rng.integers(0, 5000, shape)
     feature = {"max_sequence_length": positions or 0}
     spec = one_table(ee.AdagradParameters(0.1), 5000, dimension, feature=feature)
-    slopes = np.round(harness.normal(rng, *shape, dimension) * 8) / 8
+    slopes = np.round(harness.normal(rng, *shape, dimension) * 8) / 8  # Their sums are exact.
     same(spec, [({"x": ids}, {"x": slopes})])
 
 

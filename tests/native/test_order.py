@@ -106,6 +106,7 @@ def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
 def test_the_order_of_ids_is_written_and_followed(native, sparse, wide):
     ids = np.random.default_rng(2).zipf(1.3, [BATCH, 14]) * 7919 % 20_000
     order = order_of_step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
+    # The number of ids, then a key for each id, with the id in its upper half.
     number, keys = order[:8].view(np.int64)[0], order[8 : 8 + 8 * ids.size].view(np.uint64)
     assert number == ids.size
     np.testing.assert_array_equal(keys >> 32, np.sort(ids.reshape(-1)))

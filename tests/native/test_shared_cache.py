@@ -45,7 +45,7 @@ def test_identity_follows_the_headers_and_the_library(changes, tmp_path):
     assert str(tmp_path) not in first + second
 
 
-def test_identity_is_the_folder_without_one_record(tmp_path):
+def test_identity_is_the_folder_unless_there_is_a_single_record(tmp_path):
     version = f"{tf.version.VERSION} {tf.version.GIT_VERSION}"
     folder = tmp_path / "tensorflow"
     assert ops.tensorflow_identity(folder) == f"{folder} {version}"
@@ -110,7 +110,7 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
         "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
         "contains the kernels"
     )
-    os.truncate(path, 9)
+    os.truncate(path, 9)  # Damaged, so it must be built.
     assert refused() == missing
     os.chmod(tmp_path / "cache", 0o777)
     assert refused().startswith("another user could put code into the cache, because ")

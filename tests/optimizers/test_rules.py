@@ -186,7 +186,7 @@ def test_extremes_stay_finite(name, library):
         expected = EXTREME[name].step(lr, GRADIENTS, WEIGHTS, slots)
         actual = stepper(library, parameters)(lr, GRADIENTS, WEIGHTS, *slots)
     held = np.all([np.abs(array) <= FLOAT32.max for array in expected], axis=0)
-    assert held.sum() >= 8
+    assert held.sum() >= 8  # Of 48 combinations.
     for array in actual:
         wrong = held & ~np.isfinite(array)
         assert not wrong.any(), (SLOTS[wrong], GRADIENTS[wrong], WEIGHTS[wrong], array[wrong])
@@ -206,10 +206,10 @@ def test_ftrl_without_history_gives_zero(library, multiply):
 
 
 def test_frequency_estimator_counts_the_threshold_as_an_outlier():
-    parameters = optimizers.FrequencyEstimatorParameters(0.25, 50.0, 3.0, 1.0)
-    w = np.full((3, 1), 4.0, np.float32)
+    parameters = optimizers.FrequencyEstimatorParameters(0.25, 50.0, 3.0, 1.0)  # The threshold: 3.
+    w = np.full((3, 1), 4.0, np.float32)  # Estimates. Distances from 3 * 4 steps replace them.
     last_hit_step = np.array([[9.0], [8.0], [7.0]], np.float32)  # 11, 12 and 13 steps ago
-    lr = np.float32(20.0)
+    lr = np.float32(20.0)  # The rate is the step.
     w, last_hit_step = parameters.update(NUMPY, lr, np.zeros_like(w), w, last_hit_step)
     np.testing.assert_array_equal(w, [[4 * 0.75 + 11 * 0.25], [12.0], [13.0]])
     np.testing.assert_array_equal(last_hit_step, np.full((3, 1), 20.0))

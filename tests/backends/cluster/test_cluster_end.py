@@ -70,7 +70,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
 
 
 @pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
+def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkeypatch):
     """It ends at once before its first step, else after the time for a last step."""
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
@@ -92,8 +92,8 @@ def test_a_worker_that_makes_no_step_ends(begun, cluster, caplog, monkeypatch):
 def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkeypatch):
     spec, targets, _ = cluster
     monkeypatch.setattr(ending, "_FOR_ANSWER", 0.5)
-    monkeypatch.setattr(ending, "_FOR_LAST_STEP", 0.5)
-    ending.end_all(targets["chief"], spec)
+    monkeypatch.setattr(ending, "_FOR_LAST_STEP", 0.5)  # The chief waits for the sum: 1 s.
+    ending.end_all(targets["chief"], spec)  # No Member listens on worker 0.
     address = spec.task_address("worker", 0)
     said = f"/job:worker/task:0 at {address} has not answered for 1 s: it is not waited for."
     processes.until(lambda: said in harness.said(caplog))
@@ -155,7 +155,7 @@ def test_tasks_that_refuse_connections_are_away():
 
 @pytest.fixture
 def watch(monkeypatch, caplog):
-    """Returns a function of a job, which makes a function (absent tasks, second) -> messages."""
+    """Returns a function of a job. It makes `judge`: (absent hosts, second) -> logged messages."""
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
     spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
@@ -183,13 +183,13 @@ def watch(monkeypatch, caplog):
 
 
 def test_absence_watch_knows_the_tasks_that_a_job_needs(watch):
-    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}
+    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}  # Hosts.
     assert {job: watch(job).needed for job in needed} == needed
 
 
 def test_absent_tasks_are_named_within_a_minute_and_again(watch):
     judge = watch("worker")
-    assert judge("p", 0) == judge("p", 29) == []
+    assert judge("p", 0) == judge("p", 29) == []  # Logged after 30 s, and then every 60 s.
     said = "/job:ps/task:0 at p:1 has been away for {} s"
     assert judge("pc", 31) == [said.format(31) + "."]
     assert judge("pc", 60) == []
@@ -217,7 +217,7 @@ def test_wait_limit_ends_the_process(watch, monkeypatch, caplog):
     ]
 
 
-@pytest.mark.parametrize(("job", "seconds"), [("worker", 30), ("ps", 600)])
+@pytest.mark.parametrize(("job", "seconds"), [("worker", 30), ("ps", 600)])  # Servers wait longer.
 def test_an_absent_chief_may_mean_that_training_is_over(job, seconds, watch):
     asked = []
     judge = watch(job, lambda: asked.append(True) or True)

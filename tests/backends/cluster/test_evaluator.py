@@ -71,12 +71,12 @@ class Calls(ee.Exporter):
 @pytest.mark.parametrize("deleted_by", ["export", "input_fn"])
 def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
     cluster = Cluster(monkeypatch, tmp_path)
-    cluster.run("chief", 2, 2)
+    cluster.run("chief", batches=2, max_steps=2)
     calls = []
 
     def train_on():
         calls.append(0)
-        thread = threading.Thread(target=cluster.run, args=("chief", 2, 4))
+        thread = threading.Thread(target=cluster.run, args=("chief", 2, 4))  # Steps 3 and 4.
         thread.start()
         thread.join()
 
@@ -96,18 +96,23 @@ def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, c
     assert f"{tmp_path}/model.ckpt-2 {said}" in line
 
 
-def test_ends_if_training_has_ended_before_max_steps_or_exports_fail(tmp_path, monkeypatch, caplog):
+def test_ends_if_training_has_ended_before_max_steps(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
     cluster = Cluster(monkeypatch, tmp_path)
-    cluster.run("chief", 2, 9)  # An earlier training's end does not count.
-    first = Calls(lambda: cluster.run("chief", 4, 9))
-    cluster.run("evaluator", 1, 9, exporters=first)
+    cluster.run("chief", batches=2, max_steps=9)  # An earlier training's end does not count.
+    first = Calls(lambda: cluster.run("chief", batches=4, max_steps=9))
+    cluster.run("evaluator", batches=1, max_steps=9, exporters=first)
     assert first.steps == [2, 6]
     said = "Training ended at step 6, before max_steps=9: this evaluator ends."
     assert harness.said(caplog)[-1] == said
+
+
+def test_ends_if_an_export_fails(tmp_path, monkeypatch):
+    cluster = Cluster(monkeypatch, tmp_path)
+    cluster.run("chief", batches=6, max_steps=6)
 
     def fail():
         raise ValueError("of the program")
 
     with pytest.raises(ValueError, match="of the program"):
-        cluster.run("evaluator", 1, 6, exporters=Calls(fail))
+        cluster.run("evaluator", batches=1, max_steps=6, exporters=Calls(fail))
