@@ -87,7 +87,7 @@ def test_a_branch_that_never_raises_the_step_is_shown(kind, tmp_path, caplog, mo
     caplog.set_level("INFO", "estimator_emb")
     estimator = estimator_of(kind, tmp_path, train_op)
     estimator.train(lambda params=None: input_fn().take(9), max_steps=3)
-    assert len(of_stock(caplog)) == 5
+    assert len(of_stock(caplog)) == 5  # Stock warns at most five times.
     lines = [line for line in harness.said(caplog) if line.startswith("step 0 of 3, ")]
     assert lines[-1].endswith(", no step raises the global step")
 
