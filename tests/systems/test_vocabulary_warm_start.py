@@ -110,6 +110,7 @@ CASES = [
     ("shared", "Adam", "host", 1, (2, 2)),
     ("shared", "Adagrad", "emulated", 1, (2, 2)),
 ]
+"""(kind of spec, optimizer, way, shards, rows for unknown words in the old and new table)"""
 
 
 @pytest.mark.fast(1)
@@ -181,7 +182,7 @@ def test_new_words_get_rows_of_a_fresh_table(tmp_path):
     got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
     np.testing.assert_array_equal(got[400:][::-1], before)
     assert abs(got[:400].std() - 0.1) < 0.002
-    assert len(np.unique(got[:400])) > 39_000
+    assert len(np.unique(got[:400])) > 39_000  # Of 400 x 100 random numbers.
 
 
 @pytest.mark.slow
@@ -204,7 +205,7 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, dict.fromkeys("ab", (words, later)))
     got = after_a_step(tmp_path / "new", second, warm)
     want = initial(1000, 2, 1e4)
-    want[250:] = initial(1500, 2, 0.0)[1499::-2]
+    want[250:] = initial(1500, 2, 0.0)[1499::-2]  # Of the 1,000 words, the first 250 are new.
     for table in "ab":
         np.testing.assert_array_equal(got[table], want)
 
@@ -228,7 +229,7 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
 @pytest.mark.parametrize(
     "kind, optimizer, extra", [("dicts", None, 1), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
 )
-def test_settings_have_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
+def test_settings_have_word_files_for_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
     name, fields = NAMES[kind], OPTIMIZERS[optimizer][1] if optimizer else {}
     saved(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
     spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")

@@ -47,7 +47,7 @@ def two(tmp_path_factory):
         ([".*"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 1),
         ([".*", "global_step"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 4),
         (["items.*"], {"items", "items/Adagrad"}, 1),
-        ("w", {"words"}, 1),
+        ("w", {"words"}, 1),  # A text finds trainable variables, no slots.
         (["(?i)WORDS.*"], {"words", "words/Adagrad"}, 1),
     ],
 )
