@@ -137,7 +137,7 @@ def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
         return tf.sqrt(tf.math.log(-1.0 - y * y))  # NaN of a negative number.
 
     lines = failure(make("plain", tmp_path, outputs), input_of(X))
-    assert lines[:2] == ["NaN loss during training.", lines[1]]
+    assert lines[0] == "NaN loss during training."
     assert lines[1].startswith(f"{NO_INPUT} The op 'Mean' was made by {__file__}")
     assert "The op 'Log' was made by" in lines[2] and lines[2].endswith(
         "# NaN of a negative number."
