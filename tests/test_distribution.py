@@ -62,7 +62,7 @@ def found(folder, pattern):
 
 
 @pytest.mark.slow
-def test_wheel_and_sdist_contain_the_data_files(built):
+def test_wheel_and_sdist_contain_data_files_and_metadata_but_no_tests(built):
     with zipfile.ZipFile(found(built, "*.whl")) as wheel:
         in_wheel = set(wheel.namelist())
         (metadata,) = [name for name in in_wheel if name.endswith(".dist-info/METADATA")]
@@ -123,6 +123,7 @@ def as_package(site, name, other):
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("beside", BESIDE)
 def test_installing_keeps_the_installed_tensorflow(built, beside, tmp_path, monkeypatch):
+    """The import first fails, except beside 2.15.1. Its error has the pip command to run."""
     monkeypatch.delenv("PIP_CONSTRAINT", raising=False)
     monkeypatch.setenv("PIP_NO_COMPILE", "1")
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)

@@ -127,7 +127,7 @@ def test_the_readme_is_the_first_page():
         types.SimpleNamespace(file=types.SimpleNamespace(src_uri=name))
         for name in ("index.md", "tpu.md")
     )
-    assert page_of("[`x.py`](../estimator_emb/x.py)", page=other) == "`x.py`"
+    assert page_of("[`x.py`](../estimator_emb/x.py)", page=other) == "`x.py`"  # Not a page.
     page = page_of("text", page=index)
     assert page.startswith("# estimator_emb\n")
     targets = re.findall(r"\]\(([^)#]+)", page)
@@ -265,7 +265,7 @@ def test_errors_page_quotes_existing_messages():
 
 
 @pytest.mark.slow
-def test_no_page_and_no_message_asks_an_index_for_this_package():
+def test_no_page_or_message_installs_this_package_from_a_package_index():
     pages = [(REPOSITORY / page).read_text() for page in documents.PAGES if "changelog" not in page]
     assert not re.findall(r".*estimator-emb\[.*", "\n".join([*messages(), *pages]))
 

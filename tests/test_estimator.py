@@ -60,8 +60,9 @@ def trained(tmp_path_factory):
     return of
 
 
-def check_activations_and_params(features, params, device):
-    """Checks the arguments of model_fn."""
+@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
+def test_model_fn_gets_activations_and_params(device, trained):
+    _, ((features, params), *_) = trained(device)
     assert {key: value.shape.as_list() for key, value in features.items()} == {
         "item": [4, 3],
         "words": [4, 3],
@@ -78,9 +79,8 @@ def check_activations_and_params(features, params, device):
 
 
 @pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
-def test_train_evaluate_predict(device, trained):
-    data, (folder, seen) = batches(3), trained(device)
-    check_activations_and_params(*seen[0], device)
+def test_evaluation_and_predictions_equal_numpy(device, trained):
+    data, (folder, _) = batches(3), trained(device)
     estimator = make(folder, device, PARAMETERS)
     variables = harness.saved(folder, 3)
     assert set(variables) == {
@@ -124,6 +124,7 @@ def test_training_equals_numpy_over_several_steps(trained):
         d_hidden = np.outer(d_output, kernel)
         item = [[one] for one in features["item"]]
         words, history = shared_ids(features)
+        # `start` is the first of a feature's three columns in `hidden`, after `age`.
         of_item, of_words, of_history = (
             reference.of_samples(ids, harness.ones(ids), d_hidden[:, start : start + 3], combiner)
             for ids, start, combiner in ((item, 1, "sum"), (words, 4, "sqrtn"), (history, 7, "sum"))
@@ -206,7 +207,7 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
     estimator.train(harness.input_fn_of(data), steps=1)
     got = harness.saved(tmp_path, 1)
     assert set(got) == {"global_step", "dense_features/x_embedding/embedding_weights"}
-    # The third id of the first sample is beyond tensor_core_shape.
+    # The first sample is the mean of rows 1 and 3. Its third id is beyond tensor_core_shape.
     want = start - 0.5 * np.array([[0, 0], [0.5, 0.5], [1, 1], [0.5, 0.5]])
     np.testing.assert_allclose(got["dense_features/x_embedding/embedding_weights"], want)
 
@@ -259,7 +260,7 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
     estimator.train(data)
     got = harness.saved(tmp_path / "hook", 2)
     assert set(got) == {"global_step", "t", "t/Adagrad"}
-    row = 1 - 0.1 / np.sqrt(1.1) - 0.1 / np.sqrt(2.1)
+    row = 1 - 0.1 / np.sqrt(1.1) - 0.1 / np.sqrt(2.1)  # Adagrad, two steps of gradient 1.
     np.testing.assert_allclose(got["t"], [[row] * 2] * 3 + [[1, 1], [row] * 2], rtol=1e-6)
 
 
@@ -278,7 +279,7 @@ def test_train_batch_size_is_optional(tmp_path):
     assert estimator.get_variable_value("global_step") == 2
 
 
-def test_predict_ignores_a_scalar_outside_predict_keys(tmp_path):
+def test_predict_refuses_a_scalar_only_in_single_examples(tmp_path):
     def model_fn(features, labels, mode, params):
         predictions = {"x": features["x"], "mean": tf.reduce_mean(features["x"])}
         return ee.TPUEstimatorSpec(mode, predictions=predictions)

@@ -85,7 +85,7 @@ def test_the_core_imports_no_extra():
 @pytest.mark.slow
 @pytest.mark.any_version
 @pytest.mark.parametrize("extra", sorted(NAMES))
-def test_the_rest_works_without(extra, tmp_path):
+def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path):
     for name in ("estimator_emb", "feature_columns"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)

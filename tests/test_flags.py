@@ -29,7 +29,7 @@ def test_defaults_of_flags_and_run_config(same_message):
     assert config.cluster is None and config.master == ""
 
 
-def test_run_config_takes_the_values_of_flags():
+def test_run_config_takes_flags_unless_arguments_override_them():
     holders = parsed(
         "--model_dir=/tmp/x",
         "--device=emulate",

@@ -189,7 +189,7 @@ def test_model_fit_equals_keras():
         weights.append(model.get_weights() + [one.numpy() for one in optimizer.variables])
         change = np.abs(embedding.get_weights()[0] - start)
         assert change[:9].max() > 0.01
-        assert change[9].max() == 0
+        assert change[9].max() == 0  # All ids are less than 9.
     assert_equal(weights[:1], weights[1:])
 
 

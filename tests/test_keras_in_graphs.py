@@ -32,6 +32,7 @@ def loss_of(variable):
 
 
 def after(weights, gradient=(1.0, 2.0), steps=1, accumulator=0.1):
+    """Returns weights after steps of Adagrad by NumPy. `loss_of` has the default gradient."""
     weights, gradient = np.array(weights), np.array(gradient)
     for _ in range(steps):
         accumulator = accumulator + gradient**2
@@ -360,7 +361,7 @@ def test_adagrad_trains_with_v2_behavior_disabled():
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             assert session.run(step) == 1
-            change = 0.05 * np.array([1, 2]) / np.sqrt([1.1, 4.1])
+            change = 0.05 * np.array([1, 2]) / np.sqrt([1.1, 4.1])  # Half a step: the average.
             np.testing.assert_allclose(session.run(w), [1, 2] - change, rtol=1e-6)
             assert session.run(v1.train.get_global_step()) == 1
         print("trained")

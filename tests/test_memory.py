@@ -158,7 +158,7 @@ def test_failed_trainings_free_their_graphs(fault, tmp_path, caplog, monkeypatch
         if fault == "model_fn":
             one = harness.estimator(model_fn, spec, folder, batch_size=8)
         with pytest.raises((tf.errors.InvalidArgumentError, ArithmeticError)):
-            one.train(input_fn_of(first_id=45), steps=2)
+            one.train(input_fn_of(first_id=45), steps=2)  # Ids 45 to 52 of 50 rows.
         del one
     # The last tracebacks keep their graphs alive, also in stock tensorflow-estimator.
     assert living(made) <= len(made) // 3

@@ -51,7 +51,7 @@ def test_calls_in_a_tf_function_equal_calls_outside(way, tmp_path):
 
     calls("outside")
     tf.function(calls)("inside")
-    assert seen == dict.fromkeys(hooks, ["tf__calls"])
+    assert seen == dict.fromkeys(hooks, ["tf__calls"])  # AutoGraph rewrote only `calls`.
     inside, outside = (harness.saved(tmp_path / place, 5) for place in ("inside", "outside"))
     assert inside["global_step"] == 5
     np.testing.assert_equal(inside, outside)

@@ -31,7 +31,7 @@ def of_stock(*seeds):
 
 
 def test_a_program_gives_the_results_of_stock(tmp_path):
-    check(Program(SEED), json.loads(FILE.read_text())[str(SEED)], tmp_path)
+    check_results(Program(SEED), json.loads(FILE.read_text())[str(SEED)], tmp_path)
 
 
 @pytest.mark.slow
@@ -47,9 +47,9 @@ def test_random_programs_give_the_results_of_stock(part, native_library, tmp_pat
     stock = of_stock(*seeds)
     for seed in seeds:
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", str(seed % 2))
-        check(Program(seed), stock[str(seed)], tmp_path / str(seed))
+        check_results(Program(seed), stock[str(seed)], tmp_path / str(seed))
 
 
-def check(program, want, folder):
+def check_results(program, want, folder):
     print(program)  # Shown if the test fails.
     harness.same(program.run(folder, ee), want, 2e-5)

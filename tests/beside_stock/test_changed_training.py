@@ -260,4 +260,4 @@ def test_documented_replacements_train_like_stock(name, tmp_path):
     np.testing.assert_allclose(ours[updated], stock[updated], rtol=1e-5)
     if name == "weight_decay_factor":  # Untouched rows do not decay.
         np.testing.assert_array_equal(ours[2::2], np.ones([2, 2]))
-        np.testing.assert_allclose(stock[2::2], 0.81, rtol=1e-5)
+        np.testing.assert_allclose(stock[2::2], (1 - 2 * RATE * PENALTY) ** 2, rtol=1e-5)

@@ -50,7 +50,7 @@ def is_weights(name):
     return ("embedding_weights" in leaf or "shared_embedding" in leaf) and "kind" not in name
 
 
-def built(made, keys, mode, graph=None):
+def variable_names(made, keys, mode, graph=None):
     """Returns the checkpoint names of the variables that an estimator builds, without a session."""
     with (graph or tf.Graph()).as_default():
         tf.compat.v1.train.get_or_create_global_step()
@@ -68,9 +68,9 @@ def without_slots(names):
 def test_variable_names_equal_those_of_stock(name, tmp_path):
     spelling = EVERY[name]
     made = estimator(spelling, tmp_path, **WAYS["one_core"])
-    assert built(made, spelling.keys, "train") == STOCK[name]["names"]
+    assert variable_names(made, spelling.keys, "train") == STOCK[name]["names"]
     made = estimator(spelling, tmp_path, **WAYS["cpu"])
-    assert built(made, spelling.keys, "infer") == without_slots(STOCK[name]["names"])
+    assert variable_names(made, spelling.keys, "infer") == without_slots(STOCK[name]["names"])
 
 
 @pytest.mark.slow
@@ -80,8 +80,8 @@ def test_every_variable_name_equals_that_of_stock(index, name, tmp_path):
     for way in ("cpu", ["one_core", "eight_cores"][index % 2]):
         made = estimator(EVERY[name], tmp_path, **WAYS[way])
         names = STOCK[name]["names"]
-        assert built(made, EVERY[name].keys, "train") == names
-        assert built(made, EVERY[name].keys, "infer") == without_slots(names)
+        assert variable_names(made, EVERY[name].keys, "train") == names
+        assert variable_names(made, EVERY[name].keys, "infer") == without_slots(names)
 
 
 def test_names_in_a_function_where_stock_fails(tmp_path):
@@ -89,7 +89,7 @@ def test_names_in_a_function_where_stock_fails(tmp_path):
     assert STOCK["other/in_a_function"] == {"error": "ValueError: No variables to optimize."}
     spelling = EVERY["other/in_a_function"]
     names = STOCK["v2/one_layer"]["names"]
-    assert built(estimator(spelling, tmp_path), spelling.keys, "train") == names
+    assert variable_names(estimator(spelling, tmp_path), spelling.keys, "train") == names
 
 
 def test_a_layer_may_be_reused_in_a_second_graph(tmp_path):
@@ -103,8 +103,8 @@ def test_a_layer_may_be_reused_in_a_second_graph(tmp_path):
 
     made = estimator(spellings.Spelling(program), tmp_path)
     names = STOCK["v2/one_layer"]["names"]
-    assert built(made, spellings.KEYS, "train") == names
-    assert built(made, spellings.KEYS, "eval") == without_slots(names)
+    assert variable_names(made, spellings.KEYS, "train") == names
+    assert variable_names(made, spellings.KEYS, "eval") == without_slots(names)
 
 
 def test_features_used_by_key_get_tables_at_the_top_level(tmp_path):
@@ -115,7 +115,7 @@ def test_features_used_by_key_get_tables_at_the_top_level(tmp_path):
         return features["c0"], layer(features), features["c2"]
 
     spelling = spellings.Spelling(program)
-    assert without_slots(built(estimator(spelling, tmp_path), spelling.keys, "train")) == [
+    assert without_slots(variable_names(estimator(spelling, tmp_path), spelling.keys, "train")) == [
         "c0_embedding/embedding_weights",
         "c2_embedding/embedding_weights",
         "dense_features/c1_embedding/embedding_weights",
@@ -127,7 +127,7 @@ def refused(program, tmp_path, keys=("c0", "c1"), way="cpu"):
     """Returns the error of a refused program. Checks that it created no variables and files."""
     made = estimator(spellings.Spelling(program, keys=keys), tmp_path / "model", **WAYS[way])
     graph = tf.Graph()
-    message = harness.refusal(ValueError, built, made, keys, "train", graph)
+    message = harness.refusal(ValueError, variable_names, made, keys, "train", graph)
     created = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
     assert not [one for one in created if is_weights(one.op.name) and one.shape.rank == 2]
     assert not (tmp_path / "model").exists()
@@ -252,7 +252,7 @@ def test_a_table_may_have_the_name_of_an_op(tmp_path):
     assert made.evaluate(input_fn, steps=1)["global_step"] == 1
 
 
-def on_hardware(spelling, model_dir):
+def on_described_tpu(spelling, model_dir):
     """Returns the session arguments of a training on a described TPU."""
     by_key = spellings.columns_by_key(spelling)
     model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
@@ -267,13 +267,13 @@ def on_hardware(spelling, model_dir):
     ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN)],
 )
 def test_variable_names_on_a_tpu_equal_those_of_stock(name, tmp_path):
-    variables = on_hardware(EVERY[name], tmp_path).graph.get_collection("variables")
+    variables = on_described_tpu(EVERY[name], tmp_path).graph.get_collection("variables")
     assert sorted(map(saved_name, variables)) == STOCK[name]["names"]
 
 
 def test_refuses_two_tables_with_the_same_variable_on_a_tpu(tmp_path):
     spelling = spellings.Spelling(in_one_scope, keys=("c0", "c1"))
-    assert harness.refusal(ValueError, on_hardware, spelling, tmp_path).startswith(SHARED)
+    assert harness.refusal(ValueError, on_described_tpu, spelling, tmp_path).startswith(SHARED)
 
 
 @pytest.mark.slow

@@ -98,6 +98,7 @@ RUN_CONFIGS = {
     "experiment": (BY_EXPERIMENT, EVALUATOR, "independent_worker", (CLUSTER, *LOCAL_TASK)),
     "remote cluster without training strategy": (OF_REMOTE, {}, None, ({}, *LOCAL_TASK)),
 }
+"""Case -> (arguments of RunConfig, TF_CONFIG, mode of the coordinator, values of SETTINGS)."""
 
 
 @pytest.mark.parametrize(

@@ -135,9 +135,9 @@ def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, same_message):
         ("2.23.0", "7.37.0", "2.21.0"),
     ],
 )
-def test_check_beside_accepts(monkeypatch, tensorflow, protobuf, tf_keras):
+def test_check_beside_accepts_packages_that_fit(monkeypatch, tensorflow, protobuf, tf_keras):
     monkeypatch.setattr(installed, "version", {"protobuf": protobuf, "tf-keras": tf_keras}.get)
-    installed.check_beside(tensorflow, needs_tf_keras=True)
+    installed.check_beside(tensorflow, needs_tf_keras=True)  # Raises no ImportError.
 
 
 @pytest.mark.parametrize("version", ["2.15.1", "2.21.0", "2.22.0rc0", "2.22.3"])

@@ -57,7 +57,7 @@ CASES = [
 ] + [("SGD", {"learning_rate": schedule, "momentum": 0.5}) for schedule in SCHEDULES]
 
 
-def config(optimizer):
+def trained_values(optimizer):
     """Returns a variable after each of three updates in a graph, as a sign of all settings."""
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=[1.0, -2.0])
@@ -81,7 +81,7 @@ def test_optimizer_made_outside_model_fn_trains_like_legacy(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)
     made = legacy_optimizers.legacy_of(getattr(optimizers, name)(**settings))
     assert (type(made), made._name) == (type(want), want._name)
-    np.testing.assert_array_equal(config(made), config(want))
+    np.testing.assert_array_equal(trained_values(made), trained_values(want))
 
 
 @pytest.mark.parametrize("name, settings", CASES)

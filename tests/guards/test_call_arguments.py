@@ -37,8 +37,8 @@ def test_missing_labels_of_a_plain_estimator_are_named(tmp_path):
 
 
 @pytest.mark.parametrize("kind, steps, last", [("plain", 2.5, 3), ("local", 2, 2)])
-def test_what_tensorflow_estimator_takes_trains(kind, steps, last, tmp_path):
-    """Steps that are no integer, hooks of a generator, and specs of another mode."""
+def test_unusual_arguments_that_tensorflow_estimator_takes_train(kind, steps, last, tmp_path):
+    """2.5 steps, which are three, hooks of a generator, and specs of another mode."""
 
     def of_another_mode(features, labels, mode, spec):
         return model(features, labels, mode, lambda mode, **given: spec("training", **given))

@@ -39,7 +39,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("runs", MADE, ids=lambda runs: runs.name)
-def test_every_backend_runs_the_checks_of_each_event(runs, monkeypatch, tmp_path):
+def test_every_backend_runs_the_checks_of_events_of_a_training(runs, monkeypatch, tmp_path):
     assert set(MADE) == set(Runs) - {Runs.PLAIN, Runs.DESCRIBED}
     if runs is Runs.PJRT:
         pytest.importorskip("jax")

@@ -288,13 +288,13 @@ def check_moving_mean(kind, build, model_dir, caplog):
     estimator.train(input_fn, max_steps=1)
     assert harness.said(caplog) == []
     (name,) = (one for one in estimator.get_variable_names() if one.endswith("moving_mean"))
-    mean = 0.01 * X.mean(0, dtype=np.float64)
+    mean = 0.01 * X.mean(0, dtype=np.float64)  # A step from 0 with momentum 0.99.
     np.testing.assert_allclose(estimator.get_variable_value(name), mean, rtol=1e-5)
 
 
 @of_each_kind
-def test_the_advice_mends_batch_normalization(kind, tmp_path, caplog):
-    """The models above have the other way, `with_updates`."""
+def test_update_ops_before_the_optimizer_mend_batch_normalization(kind, tmp_path, caplog):
+    """TensorFlow's documentation advises this. Our warning advises `with_updates`, used above."""
 
     def build(x, labels):
         loss = linear(layers.batch_normalization(x, training=True), labels)

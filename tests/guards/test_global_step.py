@@ -24,7 +24,7 @@ def estimator_of(kind, model_dir, train_op):
     return make(kind, model_dir, build)
 
 
-def of_stock(caplog):
+def stock_warnings(caplog):
     return [line for line in caplog.messages if line.startswith(STOCK_SAYS)]
 
 
@@ -67,7 +67,7 @@ def test_a_train_op_that_counts_no_steps_trains_with_a_warning(
         assert kind == "emulated"  # As on a TPU.
     (message,) = [line for line in harness.said(caplog) if "train_op" in line]
     assert message.startswith("The train_op of model_fn does not increase the global step.")
-    assert not of_stock(caplog)
+    assert not stock_warnings(caplog)
     ended = [line for line in harness.said(caplog) if "the input ended" in line]
     advice = "No step raised the global step, by which steps and max_steps count."
     assert [line.endswith(advice) for line in ended] == [True] * bool(asked)
@@ -87,7 +87,7 @@ def test_a_branch_that_never_raises_the_step_is_shown(kind, tmp_path, caplog, mo
     caplog.set_level("INFO", "estimator_emb")
     estimator = estimator_of(kind, tmp_path, train_op)
     estimator.train(lambda params=None: input_fn().take(9), max_steps=3)
-    assert len(of_stock(caplog)) == 5
+    assert len(stock_warnings(caplog)) == 5  # Stock warns at most five times.
     lines = [line for line in harness.said(caplog) if line.startswith("step 0 of 3, ")]
     assert lines[-1].endswith(", no step raises the global step")
 

@@ -32,7 +32,7 @@ def ended(caplog):
 )
 def test_an_input_that_ends_early_is_logged(way, tmp_path, log):
     estimator = make(tmp_path, **WAYS[way]) if way in WAYS else without_tables(tmp_path)
-    estimator.train(input_of(12), max_steps=7)
+    estimator.train(input_of(12), max_steps=7)  # 12 samples are three steps.
     estimator.train(input_of(12), steps=5)
     assert estimator.get_variable_value("global_step") == 6
     assert ended(log) == [
@@ -44,7 +44,7 @@ def test_an_input_that_ends_early_is_logged(way, tmp_path, log):
 def test_an_emulated_tpu_says_an_early_end_once(tmp_path, log):
     with pytest.raises(tf.errors.OutOfRangeError, match="The input ended after 3 steps"):
         make(tmp_path, **WAYS["emulated, 2 cores"]).train(input_of(12), max_steps=7)
-    assert ended(log) == []
+    assert ended(log) == []  # The error says it.
 
 
 def ending(error):
@@ -156,7 +156,7 @@ def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkey
 
 
 @pytest.mark.usefixtures("installed")
-def test_predict_yields_forever_is_said_of_tensors_only(tmp_path, caplog):
+def test_only_an_input_of_plain_tensors_warns_that_predict_yields_forever(tmp_path, caplog):
     def model(features, labels, mode):
         total = tf.add_n([tf.reduce_sum(one, 1) for one in features.values()])
         return tf.estimator.EstimatorSpec(mode, predictions=total)

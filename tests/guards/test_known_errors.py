@@ -196,7 +196,7 @@ def test_decode_csv_says_that_it_counts_within_a_line(tmp_path):
 
 
 def test_an_array_over_2_gb_says_how_to_read_it(tmp_path):
-    big = np.broadcast_to(np.float32(0), [2**21, 2**9])
+    big = np.broadcast_to(np.float32(0), [2**21, 2**9])  # 4 GiB.
     with pytest.raises(ValueError, match="numpy_input_fn"):
         classifier(tmp_path).train(lambda: ({"x": tf.constant(big)}, ZEROS))
 

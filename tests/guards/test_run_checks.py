@@ -31,14 +31,14 @@ def log(caplog):
     return lines
 
 
-def raises(begin, call, *args, **kwargs):
+def check_input_ends(begin, call, *args, **kwargs):
     with pytest.raises(tf.errors.OutOfRangeError) as error:
         call(*args, **kwargs)
     assert error.value.message.startswith(begin)
     return error.value.message
 
 
-def reads_input(call, estimator, **kwargs):
+def check_reads_input(call, estimator, **kwargs):
     """Asserts that a call reads its input, and ends it there."""
     if call != "predict":
         kwargs["steps"] = 1
@@ -54,14 +54,14 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     estimator = make(tmp_path, **WAYS[way])
     raises_error = way.startswith("emulated") or "pipelined" in way  # The first lookup fails.
 
-    estimator.train(input_of(16), max_steps=2)
+    estimator.train(input_of(16), max_steps=2)  # A step takes 4 samples.
     if raises_error:
-        raises(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
+        check_input_ends(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
     else:
         log()
         estimator.train(input_of(3), max_steps=4)
         assert NOTHING_TO_TRAIN in "".join(log())
-    message = raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
+    message = check_input_ends(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
     if way == "host, pipelined":
         same_message(message)
     assert not (tmp_path / "eval").exists() or not list((tmp_path / "eval").glob("events*"))
@@ -71,7 +71,7 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:
         assert estimator.evaluate(input_of(4), steps=2)["global_step"] == 2
     if "use_tpu" in WAYS[way]:
-        raises(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0))
+        check_input_ends(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0))
     assert log() == []
 
 
@@ -90,7 +90,7 @@ def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
     [(True, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(False, 0), (True, 4)])],
 )
 def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path):
-    raises(
+    check_input_ends(
         "The input ended after 1 steps." if samples else NOTHING_TO_EVALUATE,
         ee.train_and_evaluate,
         make(tmp_path, use_tpu=use_tpu),
@@ -103,7 +103,7 @@ def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path)
 def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
     untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
     for call in ("evaluate", "predict"):
-        reads_input(call, make(untrained, **WAYS[way]))
+        check_reads_input(call, make(untrained, **WAYS[way]))
         (line,) = log()
         assert line.startswith(f"{call}: Could not find trained model in model_dir: {untrained}.")
         same_message(line)
@@ -111,7 +111,7 @@ def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
     estimator.train(input_of(16), max_steps=1)
     result = estimator.evaluate(input_of(16), steps=2)
     path = estimator.latest_checkpoint()
-    reads_input("evaluate", make(untrained, **WAYS[way]), checkpoint_path=path)
+    check_reads_input("evaluate", make(untrained, **WAYS[way]), checkpoint_path=path)
     assert log() == []
     estimator = make(warm, **WAYS[way], warm_start_from=str(trained))
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
@@ -131,7 +131,7 @@ def test_a_reached_max_steps_is_logged(way, tmp_path, log, same_message):
         assert f"is at step 2, so max_steps={max_steps} is reached: nothing was trained" in line
         same_message(line)
     harness.refusal(ValueError, estimator.train, input_of(16), max_steps=0)
-    reads_input("train", estimator)
+    check_reads_input("train", estimator)
     assert log() == []
 
 

@@ -51,6 +51,7 @@ def tables(column, model_dir):
 
 
 def listed(words, model_dir, oov=1):
+    """Returns an estimator with a table of these words and `oov` rows of unknown words."""
     return tables(from_list(fc, words, None, oov), model_dir)
 
 
@@ -110,7 +111,7 @@ def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("piece", [1, 1 << 20])
+@pytest.mark.parametrize("piece", [1, 1 << 20])  # Bytes of a file that are read at a time.
 def test_an_equivalent_vocabulary_is_accepted(piece, tmp_path, monkeypatch):
     """Equivalent: another path, other line ends, extra lines at the end, a list of the words."""
     monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", piece)
@@ -126,7 +127,7 @@ def test_an_equivalent_vocabulary_is_accepted(piece, tmp_path, monkeypatch):
 
 def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
     """The record keeps the vocabulary of a column that a later training leaves out."""
-    one, two, three = [3, "a"], [4, "b"], [4, "c"]
+    one, two, three = [3, "a"], [4, "b"], [4, "c"]  # Number of words, checksum.
     write = vocabulary_record.write
     write(str(tmp_path), {"fruit": [one, two]}, continues=False)
     write(str(tmp_path), {"fruit": [one]}, continues=True)

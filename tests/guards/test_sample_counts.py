@@ -157,7 +157,7 @@ MEANT = {
 }
 
 
-def told_of(losses, directory, cores, static, caplog):
+def warnings_about_pairs(losses, directory, cores, static, caplog):
     """Builds a training on the sum of the losses, and returns the warnings."""
 
     def model_fn(features, labels, mode, params):
@@ -178,7 +178,7 @@ def told_of(losses, directory, cores, static, caplog):
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
 def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
-    told = told_of(MISTAKES, tmp_path, cores, size is not None, caplog)
+    told = warnings_about_pairs(MISTAKES, tmp_path, cores, size is not None, caplog)
     of_lines = {
         int(re.search(r"counts.py, line (\d+), in <lambda>: ", one)[1]): one for one in told
     }
@@ -193,4 +193,4 @@ def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("static", [False, True])
 def test_intended_pairs_cause_no_warning(static, tmp_path, caplog):
-    assert told_of(MEANT, tmp_path, None, static, caplog) == []
+    assert warnings_about_pairs(MEANT, tmp_path, None, static, caplog) == []

@@ -90,10 +90,10 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
     with pytest.raises(EXCEPTIONS[number]) as ended:
         # The signal is sent twice at once, as `timeout` sends it.
-        estimator.train(input_that_sends(number, 5, 2), hooks=hooks, max_steps=50)
+        estimator.train(input_that_sends(number, batch=5, repeat=2), hooks=hooks, max_steps=50)
     if number != signal.SIGINT:
         assert ended.value.code == 128 + number
-    assert len(ended.traceback) < 8 and ended.value.__suppress_context__
+    assert len(ended.traceback) < 8 and ended.value.__suppress_context__  # Few frames.
     step = int(estimator.get_variable_value("global_step"))
     # A loop of 50 steps ends with the step that got the signal, or the next.
     per_step = 2 if "2 cores" in way else 1
@@ -115,9 +115,9 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
 
     with pytest.raises(SystemExit) as ended:
         estimator.train(input_fn, max_steps=2)
-    assert ended.value.code == 143
+    assert ended.value.code == 143  # 128 + SIGTERM.
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
-    assert stopping.received() == 0  # It is about a training that goes on.
+    assert stopping.received() == 0  # No training runs any more.
 
 
 def test_another_signal_ends_the_process_at_once(monkeypatch, capsys):
@@ -131,7 +131,7 @@ def test_another_signal_ends_the_process_at_once(monkeypatch, capsys):
 
 
 def test_one_of_several_hosts_ends_when_all_agree():
-    with pytest.raises(SystemExit, match="143"):
+    with pytest.raises(SystemExit, match="143"):  # 128 + SIGTERM, the agreed signal.
         with stopping.at_end_of_step("", True, alone=False) as (training,):
             with stopping.evaluating():
                 assert training.evaluates
@@ -141,8 +141,11 @@ def test_one_of_several_hosts_ends_when_all_agree():
             assert stopping.received() == signal.SIGHUP and not stopping.requested()
             stopping.agree(signal.SIGTERM)
             assert stopping.requested()
+
+
+def test_a_keyboard_interrupt_without_a_signal_is_raised():
     with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True):
-        raise KeyboardInterrupt  # Not by a signal.
+        raise KeyboardInterrupt
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
@@ -250,7 +253,7 @@ def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, ca
     sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
     with pytest.raises(SystemExit) as ended:
         ee.train_and_evaluate(estimator, train, sends)
-    assert ended.value.code == 143 and len(ended.traceback) < 14
+    assert ended.value.code == 143 and len(ended.traceback) < 14  # Few frames are shown.
     # The evaluation is abandoned, but the model that it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))

@@ -27,7 +27,7 @@ def test_wrong_metrics_are_refused():
         assert said in refusal(TypeError, function, metrics)
 
 
-def test_a_wrong_shape_may_be_of_ids_that_no_spec_looks_up():
+def test_a_shape_error_without_the_programs_spec_says_that_features_are_ids():
     spec, explained = tables_spec({"word": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1)), []
     for error, runs, has_spec in (
         (ValueError("wrong shape"), Runs.LOCAL, False),
@@ -40,7 +40,7 @@ def test_a_wrong_shape_may_be_of_ids_that_no_spec_looks_up():
         facts.batch = ModelBatch({"word": 1}, None)
         model.model_errors(facts, error)
         explained.append("features ['word'] as input_fn yields them" in str(error))
-    assert explained == [True, False, False, False, False], spec
+    assert explained == [True, False, False, False, False], spec  # Errors look for live specs.
 
 
 def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
@@ -54,7 +54,7 @@ def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
         loss = tf.add_n([tf.reduce_sum(one) for one in pairs + rows])
         model.spread_labels(facts, ee.TPUEstimatorSpec("eval", loss=loss))
     said = r"Sub of \(4,\), from labels, and \(4, 1\) gives \(4, 4\)\..* The op '(\w+)' was made"
-    assert sorted(re.findall(said, caplog.text)) == ["sub", "sub_1"]
+    assert sorted(re.findall(said, caplog.text)) == ["sub", "sub_1"]  # The ops of `pairs`.
 
 
 def test_an_activation_compared_as_an_id_is_logged(caplog):
@@ -67,4 +67,4 @@ def test_an_activation_compared_as_an_id_is_logged(caplog):
             tf.cast(one, tf.int32, name="ids"), tf.cast(one, tf.float64), tf.equal(one, 2.0)
         table_use.compared_activations(facts, None)
     ops = re.findall(r"reads features\['x'\] as ids \(op (\w+)\)", caplog.text)
-    assert sorted(ops) == ["Equal", "Equal_1", "ids", "ids_1"]
+    assert sorted(ops) == ["Equal", "Equal_1", "ids", "ids_1"]  # Of x and of x reshaped.

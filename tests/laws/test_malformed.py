@@ -15,7 +15,7 @@ CONFIGURATIONS = list(malformed.CONFIGURATIONS)
 def test_malformed_batches_train_right_or_are_named_in_this_process(configuration, first, native):
     seeds, half = range(20), slice(first, None, 2)
     found = malformed.cases(configuration, seeds, part=half)
-    assert list(found) == [(seed, None) for seed in seeds]
+    assert list(found) == [(seed, None) for seed in seeds]  # None: no wrong result.
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatc
     # The whole cluster was killed, and the model is at step 5.
     run(6, first_step=5)
     assert read[8:] == [3]
-    (tmp_path / "model.ckpt-5.index").touch()
+    (tmp_path / "model.ckpt-5.index").touch()  # So positions of older steps are removed.
     run(8, first_step=6, end=StopIteration)  # The input ends, and with it the session.
     saved = sorted(path.name for path in tmp_path.glob("input*.index"))
     assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (5, 6, 8)]

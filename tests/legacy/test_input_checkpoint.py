@@ -233,7 +233,7 @@ def test_consecutive_trainings_with_a_hook_continue_their_input(tmp_path):
 @pytest.mark.parametrize(
     "before, others",
     [
-        # Other kernels keep other tensors, some with the same names and types.
+        # (native, shards, bad_ids). Other kernels keep other tensors, some of the same names.
         (("1", 1, "error"), [("0", 1, "error")]),
         (("0", 1, "error"), [("1", 1, "error"), ("0", 1, "drop")]),
         (("0", 1, "drop"), [("0", 1, "error")]),

@@ -121,7 +121,7 @@ def test_install_after_tensorflow_is_imported_can_be_undone():
     )
 
 
-def test_a_replaced_module_shares_other_attributes(installed):
+def test_a_replaced_module_shares_all_but_the_replaced_names(installed):
     from tensorflow_estimator.python.estimator.tpu import tpu_estimator as shared
 
     original = sys.modules[ee.TPUEstimator.__mro__[1].__module__]
@@ -155,6 +155,7 @@ def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path):
 
 
 def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
+    """With 'host' no TPU is looked up: the address becomes ''."""
     import tensorflow as tf
 
     address = "grpc://10.0.0.2:8470"

@@ -85,7 +85,7 @@ def test_overridden_optimizer_gradients_are_called():
     variable = tf.Variable([1.0, 2.0])
     optimizer = Clipped(0.5)
     optimizer.minimize(lambda: tf.reduce_sum(variable * [0.25, 7.0]), [variable])
-    np.testing.assert_array_equal(variable, [0.875, 1.5])
+    np.testing.assert_array_equal(variable, [0.875, 1.5])  # Gradients 0.25, and 7 clipped to 1.
 
 
 def test_an_override_with_todays_signature_is_unchanged():

@@ -53,7 +53,7 @@ def missing(): return gone.function(1)
 
 
 @pytest.fixture(scope="module")
-def top(tmp_path_factory):
+def tf_contrib(tmp_path_factory):
     folder = originals.small(tmp_path_factory.mktemp("contrib"), FILES)
     ee.install()
     with Changes() as changes:
@@ -61,19 +61,19 @@ def top(tmp_path_factory):
     ee.uninstall()
 
 
-def test_original_modules_are_imported_when_they_are_used(top):
+def test_original_modules_are_imported_when_they_are_used(tf_contrib):
     assert not any(name.startswith("tensorflow.contrib.eager") for name in sys.modules)
-    assert top.eager.NAME == "tfe"  # TensorFlow 1.15 has this module as tf.contrib.eager.
-    assert importlib.import_module("tensorflow.contrib.eager") is not top.eager
+    assert tf_contrib.eager.NAME == "tfe"  # TensorFlow 1.15 has this module as tf.contrib.eager.
+    assert importlib.import_module("tensorflow.contrib.eager") is not tf_contrib.eager
 
 
-def test_todays_names_come_before_the_originals(top):
-    assert top.rnn.GRUCell is tf.compat.v1.nn.rnn_cell.GRUCell
-    assert top.rnn.LSTMStateTuple is tf.compat.v1.nn.rnn_cell.LSTMStateTuple
-    assert top.tpu.TPUEstimator is ee.TPUEstimator
+def test_todays_names_come_before_the_originals(tf_contrib):
+    assert tf_contrib.rnn.GRUCell is tf.compat.v1.nn.rnn_cell.GRUCell
+    assert tf_contrib.rnn.LSTMStateTuple is tf.compat.v1.nn.rnn_cell.LSTMStateTuple
+    assert tf_contrib.tpu.TPUEstimator is ee.TPUEstimator
 
 
-def test_wrappers_of_ops_call_tensorflows_op_or_raise(top):
+def test_wrappers_of_ops_call_tensorflows_op_or_raise(tf_contrib):
     ops = importlib.import_module("tensorflow.contrib.rnn.ops.gen_rnn_ops")
     assert ops.add(tf.constant([1.0]), y=[2.0]).numpy() == [3.0]
     said = r"^tensorflow.contrib.rnn.ops.gen_rnn_ops.nonsense is a C\+\+ op that"
@@ -81,7 +81,7 @@ def test_wrappers_of_ops_call_tensorflows_op_or_raise(top):
         ops.nonsense(1)
 
 
-def test_gone_names_raise_when_they_are_used(top):
+def test_gone_names_raise_when_they_are_used(tf_contrib):
     cells = importlib.import_module("tensorflow.contrib.rnn.python.ops.cells")
     assert cells.library is None and cells.shape(None) == 1
     for use, name in ((cells.missing, "function"), (cells.Derived, "Base")):
@@ -93,14 +93,14 @@ def test_gone_names_raise_when_they_are_used(top):
     assert all_util.remove_undocumented.__module__ == all_util.__name__  # TensorFlow's own stays.
 
 
-def test_messages_of_an_old_protoc_are_made(top):
+def test_messages_of_an_old_protoc_are_made(tf_contrib):
     old = importlib.import_module("tensorflow.contrib.proto.old_pb2")
     assert old.Old.FromString(old.Old(n=3).SerializeToString()).n == 3 and old.ONE == 1
 
 
-def test_other_names_are_absent_without_the_advice_to_download(top):
+def test_other_names_are_absent_without_the_advice_to_download(tf_contrib):
     with pytest.raises(AttributeError) as error:
-        top.tpu.keras_to_tpu_model  # noqa: B018
+        tf_contrib.tpu.keras_to_tpu_model  # noqa: B018
     assert "left TensorFlow" in str(error.value) and "pip download" not in str(error.value)
 
 
@@ -128,4 +128,4 @@ def test_the_packages_of_contrib_are_imported_from_the_wheel():
     names.append("examples.tutorials.mnist.input_data")
     done = processes.run(PACKAGES, originals.WHEEL, json.dumps(names))
     failed = json.loads(done.stdout.splitlines()[-1])
-    assert len(names) == 91 and not failed, failed
+    assert len(names) == 91 and not failed, failed  # 90 packages and MNIST.

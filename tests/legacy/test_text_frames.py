@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 @pytest.fixture(autouse=True)
-def taking_text():
+def pandas_input_fn():
     from tensorflow_estimator.python.estimator.inputs import pandas_io
 
     with Changes() as changes:
@@ -38,7 +38,7 @@ TEXT = ["a", "b", "\u00e9"]
 @pytest.mark.parametrize("target", [None, "text", "number"])
 @pytest.mark.parametrize("index", ["numbers", "text"])
 @pytest.mark.parametrize("kind", ["str", "string", "object"])
-def test_text_columns_read_as_object_columns(kind, index, target, taking_text):
+def test_text_columns_read_as_object_columns(kind, index, target, pandas_input_fn):
     def frame(kind):
         rows = pd.Index(["x", "y", "z"]).astype(kind) if index == "text" else range(3)
         columns = {"word": pd.Series(TEXT, index=rows).astype(kind), "size": [1.5, 2.5, 3.5]}
@@ -50,8 +50,8 @@ def test_text_columns_read_as_object_columns(kind, index, target, taking_text):
         pytest.skip("pandas 3 brings the type")
     x, y = frame(kind)
     before = x.copy()
-    got = read(taking_text(x, y, batch_size=3, shuffle=False))
-    assert got == read(taking_text(*frame(object), batch_size=3, shuffle=False))
+    got = read(pandas_input_fn(x, y, batch_size=3, shuffle=False))
+    assert got == read(pandas_input_fn(*frame(object), batch_size=3, shuffle=False))
     features = got if target is None else got[0]
     assert features == {"word": [one.encode() for one in TEXT], "size": [1.5, 2.5, 3.5]}
     pd.testing.assert_frame_equal(x, before)

@@ -183,7 +183,7 @@ def test_a_check_finds_its_mistake(entry, tmp_path, caplog):
 
 @pytest.mark.slow
 @of_checks
-def test_only_this_check_finds_it(entry, tmp_path, caplog, monkeypatch):
+def test_without_a_check_its_mistake_is_not_found(entry, tmp_path, caplog, monkeypatch):
     if entry["check"] == "core_numbers":
         pytest.skip("without this check, TensorFlow's kernel aborts the process")
     said = outcome(tmp_path / "all", entry, caplog)

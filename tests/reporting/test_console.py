@@ -181,6 +181,7 @@ CHOICES = {
         ["WARNING:tensorflow:theirs warned"],
     ),
 }
+"""What a program sets up -> (function that sets it up, all lines that are shown)."""
 
 
 def program_of(choice):
@@ -244,7 +245,7 @@ def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
         "WARNING:tensorflow:From here to there.",
     ]
     logging.root.setLevel(logging.INFO)
-    assert len(said()) == 2 * len(notices) + 2
+    assert len(said()) == 2 * len(notices) + 2  # All. A notice has two lines.
 
 
 def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
@@ -269,7 +270,7 @@ def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
 
 
 def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
-    """TensorFlow's logger has level INFO, as in a notebook."""
+    """TensorFlow's logger has level INFO, as in a notebook. A step lowers the loss by 0.5."""
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     free()
     THEIRS.setLevel(logging.INFO)

@@ -56,7 +56,7 @@ def input_fn(params=None):
     return tf.data.Dataset.from_tensors((features, gradients)).repeat()
 
 
-class Told:
+class StopsAtFourthCall:
     """Returns True in its fourth call, to stop training."""
 
     def __init__(self):
@@ -69,7 +69,7 @@ class Told:
 
 EVERY_SECOND = {"run_every_secs": None, "run_every_steps": 2}
 HOOKS = {
-    "make_early_stopping_hook": lambda hook, made: hook(made, Told(), **EVERY_SECOND),
+    "make_early_stopping_hook": lambda hook, made: hook(made, StopsAtFourthCall(), **EVERY_SECOND),
     # These hooks look at the metrics that `Evaluated` writes, from step 4 on.
     "stop_if_higher_hook": lambda hook, made: hook(made, "x", 3.0, min_steps=4, **EVERY_SECOND),
     "stop_if_lower_hook": lambda hook, made: hook(made, "y", 4.0, min_steps=4, **EVERY_SECOND),

@@ -71,7 +71,7 @@ def once(tmp_path_factory):
 receiver = harness.receiver_of(x=(tf.float32, [None, 3]))
 
 
-def terminated():
+def input_that_sends_sigterm():
     """Returns an input_fn that sends this process SIGTERM when it reads the fifth batch."""
     read = []
 
@@ -103,7 +103,7 @@ of_each_kind = pytest.mark.parametrize("kind", ["own", *SLOW[1:]])
 def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
     evaluates = kind == "train_and_evaluate"
     estimator = make("own" if evaluates else kind, tmp_path)
-    train = terminated()
+    train = input_that_sends_sigterm()
     with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
         if evaluates:
             specs = tf.estimator.TrainSpec(train, max_steps=50), tf.estimator.EvalSpec(input_fn)

@@ -110,6 +110,7 @@ CASES = [
     ("shared", "Adam", "host", 1, (2, 2)),
     ("shared", "Adagrad", "emulated", 1, (2, 2)),
 ]
+"""(kind of spec, optimizer, way, shards, rows for unknown words in the old and new table)"""
 
 
 @pytest.mark.fast(1)
@@ -143,7 +144,7 @@ def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_pa
     assert {key for key in got if key.startswith(name)} == {name + field for field in starts}
 
 
-def saved(model_dir, values):
+def write_checkpoint(model_dir, values):
     """Writes a checkpoint of step 1 with these values and the variables of the models here."""
     others = {"scale": np.float32(0.5), "v": np.float32(0.5), "global_step": np.int64(1)}
     save(f"{model_dir}/model.ckpt-1", {**values, **others})
@@ -174,14 +175,14 @@ def test_new_words_get_rows_of_a_fresh_table(tmp_path):
     tables = {"fruit": ee.TableConfig(900, 100, initializer, "sum")}
     words = [f"w{number}" for number in range(500)]
     before = harness.normal(0, 500, 100)
-    saved(tmp_path / "old", {"fruit": before})
+    write_checkpoint(tmp_path / "old", {"fruit": before})
     later = [f"w{number}" for number in range(899, -1, -1)]
     spec = harness.tables_spec(tables, UNCHANGED)
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": (words, later)})
     got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
     np.testing.assert_array_equal(got[400:][::-1], before)
     assert abs(got[:400].std() - 0.1) < 0.002
-    assert len(np.unique(got[:400])) > 39_000
+    assert len(np.unique(got[:400])) > 39_000  # Of 400 x 100 random numbers.
 
 
 @pytest.mark.slow
@@ -204,7 +205,7 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, dict.fromkeys("ab", (words, later)))
     got = after_a_step(tmp_path / "new", second, warm)
     want = initial(1000, 2, 1e4)
-    want[250:] = initial(1500, 2, 0.0)[1499::-2]
+    want[250:] = initial(1500, 2, 0.0)[1499::-2]  # Of the 1,000 words, the first 250 are new.
     for table in "ab":
         np.testing.assert_array_equal(got[table], want)
 
@@ -214,7 +215,7 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     """Words may be blank, not UTF-8, or equal to the text that stands for a row without a word."""
     words = ["", "\tbucket 0", b"\xff\xfe", " ", "\told bucket 1", "a"]
     rows = np.arange(16, dtype=np.float32).reshape(8, 2)
-    saved(tmp_path / "old", {"fruit": rows})
+    write_checkpoint(tmp_path / "old", {"fruit": rows})
     start = np.full([len(words) + extra, 2], -1, np.float32)
     tables = {"fruit": ee.TableConfig(len(start), 2, harness.initializer(start))}
     spec = harness.tables_spec(tables, UNCHANGED)
@@ -228,9 +229,9 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
 @pytest.mark.parametrize(
     "kind, optimizer, extra", [("dicts", None, 1), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
 )
-def test_settings_have_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
+def test_settings_have_word_files_for_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
     name, fields = NAMES[kind], OPTIMIZERS[optimizer][1] if optimizer else {}
-    saved(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
+    write_checkpoint(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
     spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
     spec = spec if optimizer else spec._replace(optimization_parameters=None)
     warm = ee.vocabulary_warm_start(tmp_path, spec, {TABLE_NAMES[kind]: (OLD, NEW)}, tmp_path)
@@ -254,7 +255,7 @@ def test_settings_have_the_table_and_its_slots(kind, optimizer, extra, tmp_path)
 def old(tmp_path_factory):
     """Returns a model directory with a table 'fruit' [6, 3]."""
     values = {f"fruit{field}": np.ones([6, 3], np.float32) for field in FIELDS}
-    return saved(tmp_path_factory.mktemp("vocabularies"), values)
+    return write_checkpoint(tmp_path_factory.mktemp("vocabularies"), values)
 
 
 # ---- The program's own settings ----------------------------------------------------------------
@@ -269,10 +270,10 @@ def of_column(tmp_path_factory):
     values = {
         NAMES["column"] + field: 1 + harness.normal(len(field), 6, 3) ** 2 for field in FIELDS
     }
-    return saved(tmp_path_factory.mktemp("column"), values)
+    return write_checkpoint(tmp_path_factory.mktemp("column"), values)
 
 
-def info(tmp_path):
+def vocab_info(tmp_path):
     files = {name: tmp_path / f"{name}.words" for name in ("old", "new")}
     for file, words in zip(files.values(), (OLD, NEW), strict=True):
         file.write_text("\n".join(words) + "\n")
@@ -310,7 +311,7 @@ def test_vocab_info_moves_rows_to_their_new_ids(asked, way, shards, of_column, t
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=asked_for,
-        var_name_to_vocab_info={name + field: info(tmp_path) for field in named},
+        var_name_to_vocab_info={name + field: vocab_info(tmp_path) for field in named},
     )
     in_shards(shards)
     words = [2, 6, 0, 4] if way == "emulated" else OLD  # An emulated TPU takes ids.
@@ -331,7 +332,7 @@ def test_slots_follow_a_table_to_its_new_name(of_column, tmp_path):
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=["layer.*"],
-        var_name_to_vocab_info={renamed: info(tmp_path)},
+        var_name_to_vocab_info={renamed: vocab_info(tmp_path)},
         var_name_to_prev_var_name={renamed: name},
     )
     new = make(tmp_path, "column", NEW, 2, "Adam", 0.0, settings, layer="layer")
@@ -348,7 +349,7 @@ def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=[".*dense_features"],
-        var_name_to_vocab_info={NAMES["column"]: info(tmp_path)},
+        var_name_to_vocab_info={NAMES["column"]: vocab_info(tmp_path)},
         var_name_to_prev_var_name={},
     )
     estimator = make(tmp_path, "column", NEW, 2, "Adam", warm=settings)

@@ -31,7 +31,7 @@ def train_two(estimator):
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
+def old(tmp_path_factory):
     """Returns a model directory at step 3."""
     model_dir = tmp_path_factory.mktemp("two")
     values = {name: harness.normal(0, *shape) for name, shape in TABLES.items()}
@@ -47,14 +47,14 @@ def two(tmp_path_factory):
         ([".*"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 1),
         ([".*", "global_step"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 4),
         (["items.*"], {"items", "items/Adagrad"}, 1),
-        ("w", {"words"}, 1),
+        ("w", {"words"}, 1),  # A text finds trainable variables, no slots.
         (["(?i)WORDS.*"], {"words", "words/Adagrad"}, 1),
     ],
 )
-def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, two, tmp_path, caplog):
+def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, old, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
-    before = harness.saved(two, 3)
-    train_two(two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), patterns)))
+    before = harness.saved(old, 3)
+    train_two(two_tables(tmp_path / "new", ee.WarmStartSettings(str(old), patterns)))
     got = harness.saved(tmp_path / "new", step - 1)
     assert got["global_step"] == step - 1
     for name, shape in TABLES.items():
@@ -66,7 +66,7 @@ def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, two
     others = [name for name in names if name not in begun]
     rest = f"initialized: {', '.join(others)}" if others else "nothing else is to be initialized"
     (said,) = [line for line in caplog.messages if line.startswith("Warm start")]
-    assert said == f"Warm start from {two}: {', '.join(begun)}; {rest}."
+    assert said == f"Warm start from {old}: {', '.join(begun)}; {rest}."
 
 
 @pytest.mark.parametrize(
@@ -87,27 +87,27 @@ def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, two
         ("x.*", "'x.*', which fits no trainable variable", "The model has items, words."),
     ],
 )
-def test_a_pattern_that_finds_nothing_is_refused(patterns, phrase, advice, two, tmp_path):
-    estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), patterns))
+def test_a_pattern_that_finds_nothing_is_refused(patterns, phrase, advice, old, tmp_path):
+    estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(old), patterns))
     message = harness.refusal(ValueError, train_two, estimator)
     begin = f"warm_start_from: vars_to_warm_start has the pattern {phrase} of the model."
     assert message.startswith(begin) and advice in message
     assert not list((tmp_path / "new").glob("model.ckpt*"))
 
 
-def test_an_unknown_variable_name_is_refused(two, tmp_path):
+def test_an_unknown_variable_name_is_refused(old, tmp_path):
     for field, value in (
         ("var_name_to_prev_var_name", {"wrods": "words"}),
         ("var_name_to_vocab_info", {"wrods": ee.VocabInfo("w", 2, 0, "w")}),
     ):
-        settings = ee.WarmStartSettings(str(two), [".*"], **{field: value})
+        settings = ee.WarmStartSettings(str(old), [".*"], **{field: value})
         estimator = two_tables(tmp_path / "new", settings)
         message = harness.refusal(ValueError, train_two, estimator)
         assert f"{field} has 'wrods'" in message and "Did you mean 'words'?" in message
 
 
-def test_an_old_name_missing_in_the_checkpoint_is_refused(two, tmp_path):
-    settings = ee.WarmStartSettings(str(two), ["words"], None, {"words": "wrods"})
+def test_an_old_name_missing_in_the_checkpoint_is_refused(old, tmp_path):
+    settings = ee.WarmStartSettings(str(old), ["words"], None, {"words": "wrods"})
     with pytest.raises(tf.errors.NotFoundError) as error:
         train_two(two_tables(tmp_path / "new", settings))
     first = str(error.value).splitlines()[1]
@@ -128,10 +128,10 @@ def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path, same_
     same_message(error.value)
 
 
-def test_an_evaluation_inside_a_training_needs_no_slots(two, tmp_path, caplog):
+def test_an_evaluation_inside_a_training_needs_no_slots(old, tmp_path, caplog):
     """In the evaluation's graph, the pattern finds no variables."""
     caplog.set_level("INFO", "estimator_emb")
-    estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(two), [".*Adagrad"]))
+    estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(old), [".*Adagrad"]))
     input_fn = harness.input_fn_of([BATCH])
     hook = ee.experimental.InMemoryEvaluatorHook(estimator, input_fn, steps=1)
     estimator.train(input_fn, hooks=[hook], steps=1)

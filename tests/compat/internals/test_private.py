@@ -296,7 +296,7 @@ def add(names):
     return f"add {sorted(names)} to tests/compat/internals/private_attributes.json, with why"
 
 
-def test_attributes_are_listed():
+def test_private_attributes_in_use_are_listed():
     import tensorflow_estimator
 
     stock = pathlib.Path(tensorflow_estimator.__file__).parent / "python" / "estimator"
@@ -365,7 +365,7 @@ def test_attributes_taken_from_base_classes_are_listed():
     assert not unlisted, add(unlisted)
 
 
-def test_each_attribute_is_used():
+def test_each_listed_attribute_is_used():
     words = {word for path in SOURCES for word in re.findall(r"\w+", path.read_text())}
     unused = [name for _, name, _ in listed() if name not in words]
     assert not unused, f"take {unused} out of tests/compat/internals/private_attributes.json"
