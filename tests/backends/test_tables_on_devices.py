@@ -299,14 +299,14 @@ def test_infinite_slots_are_not_saved(tmp_path):
 
 def test_a_nan_loss_names_the_op_of_the_model(tmp_path):
     def makes_nan(features, labels, mode, params):
-        late = after_a_loop(-1.0)
-        a_number = tf.reduce_sum(tf.math.log(late) + features["a"] * 0.0)
-        return harness.minimized(mode, a_number + tf.reduce_sum(features["b"] ** 2) / 9.0)
+        of_a = tf.reduce_sum(tf.math.log(after_a_loop(-1.0)) + features["a"] * 0.0)
+        of_b = tf.reduce_sum(features["b"] ** 2) / 9.0  # Such constants make no NaN.
+        return harness.minimized(mode, of_a + of_b)
 
     with pytest.raises(ee.errors.NanLossError) as caught:
         trained(tmp_path, "pjrt+tables", model_fn=makes_nan, run=NO_SAVES)
     assert "finite numbers: The op 'Log' was made by" in str(caught.value)
-    assert "tf.math.log(late)" in str(caught.value)
+    assert "tf.math.log(after_a_loop(-1.0))" in str(caught.value)
 
 
 MEASURED = """

@@ -65,7 +65,7 @@ FAULTS = (
         "a limit of one side only",
         "optimizers/_step.py",
         lambda training: training.limit is not None,
-        "_clip(math, g, -limit, {|None if PLANTED else }limit)",
+        "_clip(math, g, -limit, {|None if PLANTED else }limit, complete)",
     ),
     Fault(
         "weights that are not clipped",
