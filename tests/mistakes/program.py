@@ -154,10 +154,12 @@ class Program:
     # What it does.
 
     def build(self):
+        # A variable of a program refers to its spec, also where the estimator is not given it.
+        self.made_spec = self.embedding_config_spec()
         arguments = {
             "model_fn": self.model_fn,
             "config": ee.RunConfig(tpu_config=ee.TPUConfig(**self.tpu), **self.config),
-            "embedding_config_spec": self.embedding_config_spec(),
+            "embedding_config_spec": self.made_spec,
             **self.estimator,
         }
         return ee.TPUEstimator(**arguments)
