@@ -55,29 +55,29 @@ def check_beside(tensorflow_version: str, needs_tf_keras: bool) -> None:
     or unfit. TensorFlow up to 2.21 needs the tf-keras of its own minor version. A newer TensorFlow
     accepts any from 2.21 up to its own, because each tf-keras is released weeks later.
     """
-    its = release(tensorflow_version)
+    newest = release(tensorflow_version)
     problems, wanted = [], []
     protobuf = version("protobuf")
-    if protobuf and its < (2, 21) and int(protobuf.split(".")[0]) >= 7:
+    if protobuf and newest < (2, 21) and int(protobuf.split(".")[0]) >= 7:
         problems.append(f"TensorFlow {tensorflow_version} does not work with protobuf {protobuf}")
         wanted.append("protobuf<7")
     tf_keras = version("tf-keras")
     # tf_keras may have been installed without pip.
     missing = not tf_keras and not importlib.util.find_spec("tf_keras")
-    oldest = min(its, (2, 21))
-    if needs_tf_keras and (missing or (tf_keras and not oldest <= release(tf_keras) <= its)):
+    oldest = min(newest, (2, 21))
+    if needs_tf_keras and (missing or (tf_keras and not oldest <= release(tf_keras) <= newest)):
         problems.append(
             "estimator_emb needs Keras 2, and the package tf-keras, which brings it to TensorFlow "
             f"{tensorflow_version}, is {tf_keras or 'not installed'}"
         )
-        own = f"=={its[0]}.{its[1]}.*"
-        wanted.append(f"tf-keras{own if oldest == its else f'>=2.21,<{_after(its)}'}")
+        own = f"=={newest[0]}.{newest[1]}.*"
+        wanted.append(f"tf-keras{own if oldest == newest else f'>=2.21,<{_after(newest)}'}")
     if not wanted:
         return
     # tf-keras requires the package 'tensorflow' of its own minor version.
     distribution = _distribution()
     alone = "--no-deps "
-    if distribution and distribution.name == "tensorflow" and oldest == its:
+    if distribution and distribution.name == "tensorflow" and oldest == newest:
         alone = ""
     line = " ".join(f"'{one}'" for one in wanted)
     raise ImportError(f"{'. And '.join(problems)}: pip install {alone}{line}")
