@@ -110,7 +110,7 @@ class _Progress(tf.compat.v1.train.SessionRunHook):
         return _SECONDS_BETWEEN_LINES
 
     def _write(self, step: int, parts: list[str]) -> None:
-        """Shows the progress."""
+        raise NotImplementedError
 
     def _show(self, session: Any) -> None:
         # Read after the run: a value fetched by the run may be older than its last step.
