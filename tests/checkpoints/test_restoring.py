@@ -62,6 +62,7 @@ def test_refuses_slots_of_another_optimizer(way, trained, same_message):
     estimator = make(trained, way, parameters=ee.AdamParameters(0.1))
     message = refused("train", estimator, tf.errors.NotFoundError)
     assert "Key words/Adam/m not found in checkpoint (nor words/Adam/v)" in message
+    assert f"warm_start_from='{trained}/model.ckpt-1'" in message
     same_message(message)
     call("predict", estimator)  # It needs no slots.
     of_sgd = harness.saved(trained, 1)
