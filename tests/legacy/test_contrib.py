@@ -118,7 +118,8 @@ GONE = [
 
 @pytest.mark.parametrize("path", GONE)
 def test_a_removed_name_gets_advice(path, fresh, tf_contrib, monkeypatch, same_message):
-    monkeypatch.setattr(contrib, "_installed", lambda package: False)
+    for package in ("tf_slim", "tensorflow_gan"):
+        monkeypatch.setitem(sys.modules, package, None)  # As if it were not installed.
     with pytest.raises(AttributeError) as raised:
         operator.attrgetter(path)(tf_contrib)
     message = str(raised.value)

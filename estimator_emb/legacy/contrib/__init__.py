@@ -7,7 +7,6 @@ says where it is today. Importing such a name is no error, because many programs
 flag. The table is in `estimator_emb.catalog.contrib`.
 """
 
-import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -129,7 +128,6 @@ def _member(module: contrib_names.Module, name: str) -> Any:
     return None
 
 
-@functools.cache
 def _installed(package: str) -> bool:
     return importlib.util.find_spec(package) is not None
 
