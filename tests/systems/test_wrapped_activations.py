@@ -1,4 +1,7 @@
-"""Activations inside wrapped parts of a model: their table gets the right gradient."""
+"""A table gets its gradient if model_fn wraps its activations: in a tf.function, a loop, or others.
+
+Activations are the rows that the table's feature looks up.
+"""
 
 import contextlib
 import logging
@@ -123,10 +126,10 @@ def trained(tmp_path, output, apply=minimize, cores=None, column=None):
     return table, saved["w"]
 
 
-def check(got):
-    """Compares the result of `trained` with a NumPy step."""
+def assert_equals_numpy(got):
+    """Compares the result of `trained`, where the output is tanh(x @ W), with a NumPy step."""
     x = TABLE[IDS]
-    z = LABELS * (1 - np.tanh(x @ W) ** 2)
+    z = LABELS * (1 - np.tanh(x @ W) ** 2)  # The gradient of x @ W.
     table = TABLE.copy()
     np.subtract.at(table, IDS, z @ W.T)
     np.testing.assert_allclose(got[0], table, rtol=1e-5)
@@ -145,7 +148,7 @@ def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
     def output(features, w):
         return tf.add_n([WRAPPED[name](features["x"], w) for name in names]) / len(names)
 
-    check(trained(tmp_path, output))
+    assert_equals_numpy(trained(tmp_path, output))
 
 
 @pytest.mark.slow
@@ -153,14 +156,20 @@ def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
 @pytest.mark.parametrize("cores", [None, 2])
 @pytest.mark.parametrize("wrapped", WRAPPED)
 def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
-    check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
+    def output(features, w):
+        return WRAPPED[wrapped](features["x"], w)
+
+    assert_equals_numpy(trained(tmp_path, output, cores=cores))
 
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "scan", "cond"])
 def test_a_wrapped_activation_trains_by_any_gradients(wrapped, apply, control_flow, tmp_path):
-    check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), apply))
+    def output(features, w):
+        return WRAPPED[wrapped](features["x"], w)
+
+    assert_equals_numpy(trained(tmp_path, output, apply))
 
 
 def column(start):
@@ -177,6 +186,8 @@ def column(start):
     ids=["minimize", "GradientTape"],
 )
 def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tmp_path):
+    """The mean of two equal layers, or one layer under a GradientTape, has the gradient of one."""
+
     def output(features, w):
         of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
         if apply is None:
@@ -184,7 +195,7 @@ def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tm
         recomputed = tf.recompute_grad(lambda w: layer(of_columns(features), w))(w)
         return (recomputed + layer(features["x"], w)) / 2
 
-    check(trained(tmp_path, output, apply, cores, column))
+    assert_equals_numpy(trained(tmp_path, output, apply, cores, column))
 
 
 def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path, same_message):
