@@ -1,4 +1,4 @@
-"""Tables of bucketized and crossed columns. Their ids are computed from other features."""
+"""Tables of bucketized and crossed columns, whose ids TensorFlow computes from other features."""
 
 import harness
 import numpy as np
@@ -55,6 +55,7 @@ COMPUTED = {
     "dense": (DENSE, [buckets("age"), buckets("one"), buckets("pair", 2), crossed()]),
     "sparse": (SPARSE, [buckets("age"), crossed("tags")]),
 }
+"""Form of the input -> (features, columns)."""
 
 
 def estimator(columns, model_dir, device=None):
@@ -77,6 +78,7 @@ def column_of(categorical):
 
 @pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
 def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
+    """Tables, predictions and an export equal NumPy, which gets the ids from TensorFlow."""
     features, computed = COMPUTED[form]
     ids = [ids_of_tensorflow(one, features) for one in computed]
     weights = [np.ones([4, 1], np.float32) for _ in computed]
@@ -93,12 +95,13 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
     built.train(harness.input_fn_of([(features, LABELS)] * 2), steps=2)
     trained = harness.saved(tmp_path / "model", 2)
     rows = {}
-    for column, table, of_column, gains in zip(columns, tables, ids, weights, strict=True):
-        for sample, label, gain in [*zip(of_column, LABELS, gains, strict=True)] * 2:
-            np.subtract.at(table, sample, 0.5 * label * gain)  # SGD with learning rate 0.5.
+    for column, table, ids_of_column, gains in zip(columns, tables, ids, weights, strict=True):
+        # Two steps of SGD with learning rate 0.5. A sample's gradient is its label.
+        for ids_of_sample, label, gain in [*zip(ids_of_column, LABELS, gains, strict=True)] * 2:
+            np.subtract.at(table, ids_of_sample, 0.5 * label * gain)
         (saved,) = (trained[name] for name in trained if f"/{column.name}/" in name)
         np.testing.assert_allclose(saved, table, rtol=1e-6)
-        rows[column.name] = np.stack([table[sample].sum(0) for sample in of_column]) * gains
+        rows[column.name] = np.stack([table[one].sum(0) for one in ids_of_column]) * gains
     inputs = harness.input_fn_of([(features, LABELS)])
     predicted = list(built.predict(inputs))
     served = {}

@@ -25,6 +25,7 @@ def only_table(column):
 
 
 def both(*keys, size=20, dimension=2, **kwargs):
+    """Returns columns of `keys` that share the table 'both'."""
     return fc.shared_embedding_columns(
         [identity(key, size) for key in keys],
         dimension,
@@ -101,7 +102,7 @@ def test_tables_and_features_are_sorted():
     assert keys == ["Zebra", "ant", "b", "y", "zebra"]
 
 
-def test_vocabulary_size_counts_buckets(tmp_path):
+def test_a_tables_vocabulary_size_counts_words_and_buckets(tmp_path):
     (tmp_path / "words").write_text("apple\npear\nfig\n")
     for column, size in (
         (fc.categorical_column_with_hash_bucket("w", 7), 7),
@@ -152,13 +153,13 @@ def test_conflicting_columns_are_refused(columns, message):
     assert message in harness.refusal(ValueError, tables_of_columns, columns)
 
 
-def test_two_calls_of_one_shape_share_the_table():
+def test_shared_columns_of_two_calls_share_a_table_of_one_name_and_shape():
     (table,) = tables_of_columns([*both("b"), *both("a")])
     assert (table.name, table.scope_key) == ("tbl_both", "both")
     assert [feature.key for feature in table.features] == ["a", "b"]
 
 
-# Columns that have no table
+# Columns without a table
 
 
 def spec_of(columns):
@@ -235,7 +236,7 @@ def test_sequence_input_layer_refuses_a_column_without_sequence():
 
 
 def two_sequences(b):
-    """Returns TensorFlow's own columns, which are accepted too, and their features."""
+    """Returns features 'a' and `b`, and sequence columns of TensorFlow, which are accepted too."""
     columns = [
         tf.feature_column.embedding_column(
             tf.feature_column.sequence_categorical_column_with_identity(key, 5),

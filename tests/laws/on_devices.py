@@ -50,13 +50,14 @@ def variables(device, training, folder):
     return harness.saved(folder / device, STEPS)
 
 
-def check(seed, cores, folder):
-    """Raises AssertionError if a variable differs after all steps."""
-    same(*(variables(device, training(seed, cores), folder) for device in ("host", "pjrt+tables")))
+def assert_jax_devices_equal_an_emulated_tpu(seed, cores, folder):
+    """Trains on both, and raises AssertionError if a variable differs after all steps."""
+    drawn = training(seed, cores)
+    assert_same(*(variables(device, drawn, folder) for device in ("host", "pjrt+tables")))
 
 
-def check_servers(seed, native, folder):
-    """Raises AssertionError if two parameter servers train otherwise than one process."""
+def assert_servers_equal_one_process(seed, native, folder):
+    """Trains on two parameter servers and in one process, and compares all variables."""
     made = trainings.training(seed, native, cores=1, wrong=0.0)
     made = inexact(seed, made, trainings.SAMPLES)
     spec = made.spec()._replace(partition_strategy=("div", "mod")[seed % 2])
@@ -74,10 +75,10 @@ def check_servers(seed, native, folder):
         )
     )
     estimator(ee.RunConfig(model_dir=str(folder / "process"))).train(input_fn)
-    same(*(harness.saved(folder / name, trainings.STEPS) for name in ("process", "servers")))
+    assert_same(*(harness.saved(folder / name, trainings.STEPS) for name in ("process", "servers")))
 
 
-def same(want, got, owner=""):
+def assert_same(want, got, owner=""):
     """Raises AssertionError if arrays of the same names differ by more than rounding."""
     assert got.keys() == want.keys(), owner
     for name, values in want.items():

@@ -171,12 +171,12 @@ def results(folder):
         return {**every_checkpoint(folder), **seen}
 
 
-def check(name, folder, cores):
-    """Raises AssertionError if the hosts' training differs from an emulated TPU's."""
+def assert_hosts_equal_an_emulated_tpu(name, folder, cores):
+    """Trains on an emulated TPU, and compares with what the hosts wrote in `folder`."""
     got = results(folder / f"hosts-{name}")
     train(name, folder / f"emulated-{name}", "host", cores)
     want = results(folder / f"emulated-{name}")
-    on_devices.same(want, got, f"of {name}")
+    on_devices.assert_same(want, got, f"of {name}")
 
 
 def main(folder, cores, *programs):

@@ -139,7 +139,7 @@ def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(("host", "shows"), [(0, True), (1, False)])
 def test_only_host_0_shows_progress_also_if_it_is_no_chief(host, shows):
-    """A worker of a cluster is host 0 of its own training, but not the chief."""
+    """Host 0 shows the progress of all hosts. Each worker of a cluster is host 0."""
     train = {"method": "train", "hooks": [], "steps": 1, "max_steps": None, "model_dir": "model"}
     call = types.SimpleNamespace(runs=Runs.LOCAL, host=host, is_chief=False, batch_size=4, **train)
     with process.shown(call) as hooks:
