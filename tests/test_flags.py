@@ -10,6 +10,7 @@ from estimator_emb import flags as tpu_flags
 
 
 def parsed(*arguments, before=None, **defaults):
+    """Defines the flags, parses a command line, and returns the flags. `before` defines others."""
     values = flags.FlagValues()
     if before is not None:
         before(values)
@@ -64,7 +65,7 @@ def test_a_tpu_is_looked_up_only_for_device_tpu(monkeypatch):
     assert holders.run_config().cluster is None
 
 
-def test_flags_of_the_program_are_kept():
+def test_flags_that_the_program_has_defined_before_are_kept():
     def before(values):
         for name, value in {"train_batch_size": 33, "iterations_per_loop": 9}.items():
             flags.DEFINE_integer(name, value, "Mine.", flag_values=values)

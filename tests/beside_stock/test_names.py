@@ -28,23 +28,20 @@ STOCK = json.loads(
 EVERY = spellings.every()
 WRITTEN = [name for name in EVERY if "names" in STOCK[name]]
 """Ways by which stock writes a checkpoint, and no error."""
-PLACES = {
-    "cpu": {},
-    "one_core": {"device": "host"},
-    "eight_cores": {"device": "host", "num_shards": 8},
-}
+CORES = {"cpu": None, "one_core": 1, "eight_cores": 8}
+"""Where an estimator runs -> number of cores of its emulated TPU."""
 
 
 def spec_of(columns):
     return ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))
 
 
-def estimator(spelling, model_dir, **tpu_config):
+def estimator(spelling, model_dir, place="cpu"):
     by_key = spellings.columns_by_key(spelling)
     model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
     spec = spec_of(list(by_key.values()))
-    options = {"run": harness.SILENT, "use_tpu": bool(tpu_config)}
-    return harness.estimator(model_fn, spec, model_dir, spellings.BATCH, tpu=tpu_config, **options)
+    options = {"num_shards": CORES[place], "run": harness.SILENT}
+    return harness.estimator(model_fn, spec, model_dir, spellings.BATCH, **options)
 
 
 def is_weights(name):
@@ -67,7 +64,7 @@ def without_slots(names):
 
 
 def assert_names_equal_stock(way, place, mode, folder):
-    made = estimator(EVERY[way], folder, **PLACES[place])
+    made = estimator(EVERY[way], folder, place)
     names = STOCK[way]["names"] if mode == "train" else without_slots(STOCK[way]["names"])
     assert variable_names(made, EVERY[way].keys, mode) == names
 
@@ -128,7 +125,7 @@ def test_features_used_by_key_get_tables_at_the_top_level(tmp_path):
 
 def refused(program, tmp_path, keys=("c0", "c1"), place="cpu"):
     """Returns the error of a refused program. Checks that it created no variables and files."""
-    made = estimator(spellings.Spelling(program, keys=keys), tmp_path / "model", **PLACES[place])
+    made = estimator(spellings.Spelling(program, keys=keys), tmp_path / "model", place)
     graph = tf.Graph()
     message = harness.refusal(ValueError, variable_names, made, keys, "train", graph)
     created = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)

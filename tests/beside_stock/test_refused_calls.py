@@ -45,7 +45,7 @@ def test_errors_of_refused_calls_contain_the_phrases_of_stock():
                 assert [one for one in phrases(text) if one not in message] == [], (of_class, call)
                 assert got in (kind, "MissingCheckpoint"), (of_class, call)
                 compared += 1
-    assert compared > 55  # Of 3 classes x 30 calls.
+    assert compared > 55  # Of 30 calls for each of 3 classes.
     assert "must be positive" in ours["on TPU"]["evaluate -321 steps"][1]
     # Off a TPU, the phrase is that of the plain Estimator.
     for of_class in ("Estimator", "on CPU"):

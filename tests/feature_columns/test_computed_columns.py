@@ -28,12 +28,8 @@ def ids_of_tensorflow(column, features):
     """Returns each sample's ids, computed by TensorFlow's own indicator column."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         indicator = tf.feature_column.indicator_column(column)
-        constants = {
-            key: tf.SparseTensor(*value)
-            if isinstance(value, tf.compat.v1.SparseTensorValue)
-            else tf.constant(value)
-            for key, value in features.items()
-        }
+        convert = tf.compat.v1.convert_to_tensor_or_sparse_tensor
+        constants = {key: convert(value) for key, value in features.items()}
         counts = session.run(tf.compat.v1.feature_column.input_layer(constants, [indicator]))
     return [np.repeat(np.arange(len(row)), row.astype(int)) for row in counts]
 
@@ -102,18 +98,13 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
         (saved,) = (trained[name] for name in trained if f"/{column.name}/" in name)
         np.testing.assert_allclose(saved, table, rtol=1e-6)
         rows[column.name] = np.stack([table[one].sum(0) for one in ids_of_column]) * gains
-    inputs = harness.input_fn_of([(features, LABELS)])
-    predicted = list(built.predict(inputs))
+    predicted = list(built.predict(harness.input_fn_of([(features, LABELS)])))
     served = {}
     if form == "dense":
-        receive = harness.receiver_of(
-            **{
-                key: (tf.as_dtype(value.dtype), [None, *value.shape[1:]])
-                for key, value in features.items()
-            }
-        )
-        serve = harness.exported(built, tmp_path / "out", receive)
-        served = serve(**{key: tf.constant(value) for key, value in features.items()})
+        given = {key: tf.constant(value) for key, value in features.items()}
+        inputs_of = {key: (one.dtype, [None, *one.shape[1:]]) for key, one in given.items()}
+        serve = harness.exported(built, tmp_path / "out", harness.receiver_of(**inputs_of))
+        served = serve(**given)
     for name, wanted in rows.items():
         np.testing.assert_allclose([one[name] for one in predicted], wanted, rtol=1e-6)
         if served:

@@ -4,10 +4,10 @@ import functools
 import json
 import pathlib
 
+import descriptors
 import harness
 import numpy as np
 import tensorflow as tf
-from descriptors import GOLDEN_CLASSES
 
 import estimator_emb as ee
 
@@ -21,24 +21,17 @@ def parameters_of(case):
     hyper = dict(case["hyper"])
     hyper.pop("combiner")
     hyper.pop("num_shards", None)
-    arguments = {}
-    for limit in ("clip_gradient", "clip_weight"):
-        low, high = hyper.pop(limit, (None, None))
-        arguments |= {f"{limit}_min": low, f"{limit}_max": high}
     rate = hyper.pop("learning_rate")
     rates = rate if isinstance(rate, list) else None
     if case["optimizer"] == "CenteredRmsProp":
         assert hyper.pop("initial_ms") == 0
-    cls = GOLDEN_CLASSES[case["optimizer"]]
-    if case["optimizer"] == "FrequencyEstimator":
-        arguments = {}
-    else:
-        arguments["learning_rate"] = 0.5 if rates else rate
+    if case["optimizer"] != "FrequencyEstimator":
+        hyper = {**descriptors.arguments(hyper), "learning_rate": 0.5 if rates else rate}
     renamed = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
     if case["optimizer"] in ("Ftrl", "ProximalYogi"):
         renamed["initial_accumulator"] = "initial_accumulator_value"
-    arguments |= {renamed.get(name, name): value for name, value in hyper.items()}
-    return cls(**arguments), rates
+    arguments = {renamed.get(name, name): value for name, value in hyper.items()}
+    return descriptors.GOLDEN_CLASSES[case["optimizer"]](**arguments), rates
 
 
 def spec_of(*cases):

@@ -30,11 +30,8 @@ OPTIMIZERS = {
         {"/FrequencyEstimator": 0.0},
     ),
 }
-WAYS = {
-    "host": {},
-    "emulated": {"device": "host"},
-    "2 cores": {"device": "host", "num_shards": 2},
-}
+CORES = {"host": None, "emulated": 1, "2 cores": 2}
+"""Where a training runs -> number of cores of its emulated TPU."""
 NAMES = {
     "dicts": "fruit",
     "column": "dense_features/fruit_embedding/embedding_weights",
@@ -79,7 +76,7 @@ def make(model_dir, kind, words, extra, optimizer, start=0.0, warm=None, way="ho
         scale = tf.compat.v1.get_variable("scale", [], initializer=tf.ones_initializer())
         return harness.minimized(mode, scale * tf.reduce_sum(hidden * hidden), 0.1)
 
-    return harness.estimator(model_fn, spec, model_dir, warm_start_from=warm, **WAYS[way])
+    return harness.estimator(model_fn, spec, model_dir, num_shards=CORES[way], warm_start_from=warm)
 
 
 def train(estimator, ids, steps, kind):

@@ -77,6 +77,10 @@ WRAPPED = {
 }
 
 
+def output_of(name):
+    return lambda features, w: WRAPPED[name](features["x"], w)
+
+
 def minimize(optimizer, loss, step):
     return optimizer.minimize(loss, step)
 
@@ -146,7 +150,7 @@ def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
     names += ("map_fn that captures it", "cond", "function in recompute_grad")
 
     def output(features, w):
-        return tf.add_n([WRAPPED[name](features["x"], w) for name in names]) / len(names)
+        return tf.add_n([output_of(name)(features, w) for name in names]) / len(names)
 
     assert_equals_numpy(trained(tmp_path, output))
 
@@ -156,20 +160,14 @@ def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
 @pytest.mark.parametrize("cores", [None, 2])
 @pytest.mark.parametrize("wrapped", WRAPPED)
 def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
-    def output(features, w):
-        return WRAPPED[wrapped](features["x"], w)
-
-    assert_equals_numpy(trained(tmp_path, output, cores=cores))
+    assert_equals_numpy(trained(tmp_path, output_of(wrapped), cores=cores))
 
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "scan", "cond"])
 def test_a_wrapped_activation_trains_by_any_gradients(wrapped, apply, control_flow, tmp_path):
-    def output(features, w):
-        return WRAPPED[wrapped](features["x"], w)
-
-    assert_equals_numpy(trained(tmp_path, output, apply))
+    assert_equals_numpy(trained(tmp_path, output_of(wrapped), apply))
 
 
 def column(start):
