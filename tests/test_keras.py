@@ -109,10 +109,7 @@ RATES = (
     {"learning_rate": 0.1, "epsilon": 0.01, "initial_accumulator_value": 0.3},
     {"learning_rate": schedules.ExponentialDecay(0.2, 2, 0.5)},
 )
-OPTIONS = [
-    functools.reduce(lambda a, b: {**a, **b}, options)
-    for options in itertools.product(CLIPS, DECAYS, AVERAGES, RATES)
-]
+OPTIONS = [{**a, **b, **c, **d} for a, b, c, d in itertools.product(CLIPS, DECAYS, AVERAGES, RATES)]
 
 
 @functools.cache

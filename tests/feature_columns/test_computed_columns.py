@@ -42,11 +42,7 @@ DENSE = {
     "heavy": AGE,
     "weight": np.array([[0.5], [2.0], [3.0], [0.25]], np.float32),
 }
-SPARSE = {
-    "age": AGE,
-    "word": WORD,
-    "tags": harness.sparse([["x"], ["y", "z"], [], ["x"]], object),
-}
+SPARSE = {"age": AGE, "word": WORD, "tags": harness.sparse([["x"], ["y", "z"], [], ["x"]], object)}
 COMPUTED = {
     "dense": (DENSE, [buckets("age"), buckets("one"), buckets("pair", 2), crossed()]),
     "sparse": (SPARSE, [buckets("age"), crossed("tags")]),

@@ -90,16 +90,9 @@ def trained(
     **more,
 ):
     """Trains, and returns the estimator and every variable of every checkpoint."""
-    estimator = make(
-        model_fn,
-        model_dir,
-        cores,
-        spec=spec,
-        batch=16,
-        tpu={**(tpu or {}), "device": device},
-        run={"save_checkpoints_steps": 1, "keep_checkpoint_max": None},
-        **more,
-    )
+    tpu = {**(tpu or {}), "device": device}
+    run = {"save_checkpoints_steps": 1, "keep_checkpoint_max": None}
+    estimator = make(model_fn, model_dir, cores, spec=spec, batch=16, tpu=tpu, run=run, **more)
     estimator.train(input_fn, max_steps=steps, hooks=list(hooks))
     return estimator, every_checkpoint(model_dir)
 

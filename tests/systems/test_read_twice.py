@@ -35,8 +35,7 @@ def table(categorical, size=3, initializer=start, **kwargs):
     return fc.embedding_column(categorical, size, initializer=initializer, **kwargs)
 
 
-def input_layer(features, columns):
-    return v1.feature_column.input_layer(features, columns)
+input_layer = v1.feature_column.input_layer
 
 
 def keras_layer(features, columns):

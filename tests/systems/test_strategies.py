@@ -151,8 +151,7 @@ def test_two_threads_train_their_own_tables_at_once(shards, tmp_path):
         np.add.at(sums, batch[0]["x"], gradient)
         once = reference.adagrad(0.1, sums, start, 0.1)
         return harness.saved(model_dir, 2), dict(
-            zip(("t", "t/Adagrad"), reference.adagrad(0.1, sums, *once), strict=True),
-            global_step=2,
+            zip(("t", "t/Adagrad"), reference.adagrad(0.1, sums, *once), strict=True), global_step=2
         )
 
     with multiprocessing.pool.ThreadPool(2) as pool:

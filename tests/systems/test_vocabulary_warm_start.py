@@ -25,10 +25,7 @@ OPTIMIZERS = {
     "Adagrad": (ee.AdagradParameters(0.5, initial_accumulator=0.2), {"/Adagrad": 0.2}),
     "Adam": (ee.AdamParameters(0.5), {"/Adam/m": 0.0, "/Adam/v": 0.0}),
     "Ftrl": (ee.FtrlParameters(0.5, initial_accumulator_value=0.3), {"/Ftrl": 0.3, "/Ftrl_1": 0.0}),
-    "counts": (
-        ee.FrequencyEstimatorParameters(0.3, 9.0, 2.0, 1.0),
-        {"/FrequencyEstimator": 0.0},
-    ),
+    "counts": (ee.FrequencyEstimatorParameters(0.3, 9.0, 2.0, 1.0), {"/FrequencyEstimator": 0.0}),
 }
 CORES = {"host": None, "emulated": 1, "2 cores": 2}
 """Where a training runs -> number of cores of its emulated TPU."""
