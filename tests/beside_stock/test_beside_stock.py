@@ -32,7 +32,7 @@ def results_of_stock(*seeds):
 
 def assert_gives(want, program, folder):
     print(program)  # Shown if the test fails.
-    harness.same(program.run(folder, ee), want, 2e-5)
+    harness.assert_same(program.run(folder, ee), want, 2e-5)
 
 
 def test_a_program_gives_the_saved_results_of_stock(tmp_path):

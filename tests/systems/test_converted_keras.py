@@ -48,7 +48,7 @@ def test_model_to_estimator_keeps_all_weights(checkpoint_format, tmp_path, caplo
     def assert_results_equal_keras(step):
         got = estimator.evaluate(input_fn)
         assert got.pop("global_step") == step
-        harness.same(got, want)
+        harness.assert_same(got, want)
         rows = [next(iter(one.values())) for one in estimator.predict(input_fn)]
         np.testing.assert_allclose(rows, predicted, rtol=1e-5)
 

@@ -203,7 +203,7 @@ def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
         estimator = harness.estimator(model_fn, spec, folder, **options)
         return results(estimator, input_fn, words, folder / "export")
 
-    harness.same(trained(ee.TPUEstimator), trained(Stock))
+    harness.assert_same(trained(ee.TPUEstimator), trained(Stock))
 
 
 @pytest.mark.parametrize("cores", [None, pytest.param(1, marks=pytest.mark.slow)])

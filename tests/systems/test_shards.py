@@ -63,13 +63,13 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
             "global_step": (),
             **{f"{name}{slot}": (rows, 2) for name, rows in ROWS.items() for slot in slots},
         }
-        harness.same(got, harness.saved(tmp_path / "whole", step), 1e-6, 1e-6)
+        harness.assert_same(got, harness.saved(tmp_path / "whole", step), 1e-6, 1e-6)
     in_shards(5)
     data = batches(1)
     predictions = list(make(moved, device=device).predict(harness.input_fn_of(data)))
     expected = list(whole.predict(harness.input_fn_of(data)))
     for got, want in zip(predictions, expected, strict=True):
-        harness.same(got, want, 1e-6, 1e-6)
+        harness.assert_same(got, want, 1e-6, 1e-6)
     metrics = make(moved, device=device).evaluate(harness.input_fn_of(data), steps=1)
     expected = whole.evaluate(harness.input_fn_of(data), steps=1)
     np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-5)

@@ -156,4 +156,4 @@ def test_two_threads_train_their_own_tables_at_once(shards, tmp_path):
 
     with multiprocessing.pool.ThreadPool(2) as pool:
         for got, want in pool.map_async(trained_and_expected, (0, 1)).get(processes.HANGS):
-            harness.same(got, want, 1e-6, 1e-6)
+            harness.assert_same(got, want, 1e-6, 1e-6)
