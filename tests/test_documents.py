@@ -145,6 +145,7 @@ def test_every_formula_of_an_optimizer_is_drawn():
     for one in optimizers.PARAMETERS:
         text = importlib.import_module(one.__module__).__doc__
         formulas, drawn = re.findall(r"^    .*\S", text, re.M), rendered(text)
+        # A row for each formula. No indented text is left.
         assert drawn.count("<mtr>") == len(formulas) > 0 and "\n    " not in drawn, one
 
 

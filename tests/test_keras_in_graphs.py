@@ -61,12 +61,17 @@ def test_minimize_returns_the_step(loss, session):
     assert session.run(optimizer.iterations) == 3
 
 
-def test_minimize_outside_graphs_returns_none():
+def test_outside_graphs_minimize_returns_none_and_apply_gradients_the_step():
+    """So do the methods of Keras."""
     w = variable_in_graph()
     optimizer = Adagrad(0.1)
     assert optimizer.minimize(lambda: loss_of(w), [w]) is None
     np.testing.assert_allclose(w, after([1, 2]), rtol=1e-6)
-    assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) is not None
+    assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) == 2
+
+
+def test_minimize_outside_graphs_needs_a_tape_for_a_tensor():
+    w, optimizer = variable_in_graph(), Adagrad(0.1)
     with pytest.raises(ValueError, match="`tape` is required when a `Tensor` loss is passed"):
         optimizer.minimize(loss_of(w), [w])
 
@@ -142,7 +147,7 @@ def test_averages_start_at_the_first_step(session):
     session.run(v1.global_variables_initializer())
     # A warm start or a restored checkpoint also changes variables before the first step.
     session.run(w.assign([3.0, 4.0]))
-    for _ in range(2):
+    for _ in range(2):  # With momentum 1, the average stays as it starts.
         session.run(step)
         np.testing.assert_array_equal(session.run(average), [3, 4])
 
@@ -299,16 +304,21 @@ def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tm
 # ---- Errors -----------------------------------------------------------------------------------
 
 
-def test_what_a_graph_does_not_support_is_refused(session, same_message):
+def test_setting_the_rate_in_a_graph_is_refused(session, same_message):
     assigned = harness.refusal(RuntimeError, setattr, Adagrad(0.1), "learning_rate", 0.2)
     assert assigned == harness.refusal(RuntimeError, setattr, Adagrad(0.1), "lr", 0.2)
     assert "learning_rate cannot be set in a graph" in assigned
     same_message(assigned)
-    # A tensor or a function would be read only once.
+
+
+def test_a_tensor_or_function_as_rate_in_a_graph_is_refused(session, same_message):
     tensor = harness.refusal(TypeError, Adagrad, tf.constant(0.1))
     assert "must be a number or a LearningRateSchedule" in tensor
     same_message(tensor)
     assert "a LearningRateSchedule" in harness.refusal(TypeError, Adagrad, lambda: 0.1)
+
+
+def test_a_strategy_in_a_graph_is_refused(session, same_message):
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
         w = variable_in_graph()
         same_message(harness.refusal(NotImplementedError, Adagrad().build, [w]))

@@ -47,7 +47,7 @@ def test_no_two_modules_share_a_name():
         if not re.search(r"/(legacy/contrib|cli|formats)/\w+\.py$|/__init__\.py$", file):
             files[pathlib.Path(file).name].append(file)
     shared = {name: of_name for name, of_name in files.items() if len(of_name) > 1}
-    assert shared.keys() == {"backend.py"}, shared
+    assert shared.keys() == {"backend.py"}, shared  # Each folder of a backend has one.
 
 
 def test_the_package_has_few_folders():

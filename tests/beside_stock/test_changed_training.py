@@ -89,16 +89,14 @@ def in_tape(features, column):
 def by_tape(optimizer, loss, step):
     _tape[0].__exit__(None, None, None)
     variables = v1.trainable_variables()
-    return optimizer.apply_gradients(
-        zip(_tape[0].gradient(loss, variables), variables, strict=True), step
-    )
+    gradients = _tape[0].gradient(loss, variables)
+    return optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
 
 
 def by_gradients(optimizer, loss, step):
     variables = v1.trainable_variables()
-    return optimizer.apply_gradients(
-        zip(v1.gradients(loss, variables), variables, strict=True), step
-    )
+    gradients = v1.gradients(loss, variables)
+    return optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
 
 
 @tf.custom_gradient

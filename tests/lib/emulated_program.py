@@ -28,10 +28,7 @@ WORDS, PAST = fc.shared_embedding_columns(
     initializer=harness.initializer(RNG.random([VOCABULARY, 4]).astype(np.float32)),
     max_sequence_lengths=[0, 2],
 )
-SPEC = ee.EmbeddingConfigSpec(
-    feature_columns=[WORDS, PAST],
-    optimization_parameters=ee.AdamParameters(0.01, sum_inside_sqrt=False),
-)
+SPEC = ee.EmbeddingConfigSpec([WORDS, PAST], ee.AdamParameters(0.01, sum_inside_sqrt=False))
 
 
 def examples(count=48):

@@ -291,6 +291,7 @@ def test_a_strategys_replicas_are_logged(tmp_path, caplog):
         "Estimator trains on 1 replica of a MirroredStrategy: 1 trainable variable, 12 parameters."
     )
     assert said[1].startswith("step 3 of 3, mean loss ")
+    # The safeguards of an evaluation remain, too.
     with pytest.raises(tf.errors.OutOfRangeError, match="there is nothing to evaluate"):
         estimator.evaluate(lambda: input_fn(0))
 

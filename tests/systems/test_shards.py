@@ -50,8 +50,10 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
     whole.train(harness.input_fn_of(data), steps=8)
     moved = tmp_path / "moved"
     for step, shards, strategy, few_rows in (
-        *((2, 1, "div", 1000), (4, 3, "mod", 1000)),
-        *((6, 2, "div", 10_000), (8, 4, "div", 1000)),
+        (2, 1, "div", 1000),
+        (4, 3, "mod", 1000),
+        (6, 2, "div", 10_000),
+        (8, 4, "div", 1000),
     ):
         in_shards(shards)
         monkeypatch.setattr(partition, "FEW_ROWS", few_rows)
@@ -78,12 +80,9 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_scope_partitioner_does_not_divide_tables(shards, tmp_path, in_shards):
     """A scope's partitioner divides the model's variables, but not the tables of its columns."""
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("x", 5),
-        2,
-        initializer=tf.compat.v1.constant_initializer(np.arange(10.0).reshape(5, 2)),
-    )
-    names = []
+    initializer = tf.compat.v1.constant_initializer(np.arange(10.0).reshape(5, 2))
+    ids = fc.categorical_column_with_identity("x", 5)
+    column, names = fc.embedding_column(ids, 2, initializer=initializer), []
 
     def model_fn(features, labels, mode, params):
         partitioner = tf.compat.v1.fixed_size_partitioner(2)

@@ -185,7 +185,10 @@ def test_new_words_get_rows_of_a_fresh_table(tmp_path):
 
 @pytest.mark.slow
 def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
-    """The second of the two tables begins on another server."""
+    """Servers divide tables of 1,000 rows or more into slices, which they get in turn ("dealt").
+
+    The first slice of the second table is on another server than that of the first.
+    """
     in_shards(2)
     first, second = (
         dict.fromkeys(
@@ -239,14 +242,18 @@ def test_settings_have_word_files_for_the_table_and_its_slots(kind, optimizer, e
     warm = ee.vocabulary_warm_start(tmp_path, spec, {TABLE_NAMES[kind]: (OLD, NEW)}, tmp_path)
     infos = warm.var_name_to_vocab_info
     assert infos.keys() == {name, *(name + field for field in fields)}
-    rest = "bucket" if extra == 2 else "old bucket"  # Rows of one text move: with 2 as before.
+    # A row moves if both files have its text. Rows of unknown words must not move if `extra`, their
+    # new number, is not 2, the old number.
+    rest = "bucket" if extra == 2 else "old bucket"
     texts = [f" apple\n pear\n fig\n plum\n\t{rest} 0\n\t{rest} 1\n"]
-    texts.append(" fig\n quince\n apple\n kiwi\n lime\n" + "\tbucket 0\n\tbucket 1\n"[: 10 * extra])
+    buckets = "".join(f"\tbucket {number}\n" for number in range(extra))
+    texts.append(f" fig\n quince\n apple\n kiwi\n lime\n{buckets}")
     for info in infos.values():
         assert [pathlib.Path(one).read_text() for one in (info.old_vocab, info.new_vocab)] == texts
         assert (info.new_vocab_size, info.num_oov_buckets) == (5 + extra, 0)
     for field, value in fields.items():
         assert infos[name + field].backup_initializer([1, 1]).numpy() == np.float32(value)
+    # A warm start without the files names the table, because its shape differs.
     other = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
     with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(other)):
         tf.compat.v1.get_variable(name, [7, 3])

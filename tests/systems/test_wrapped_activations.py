@@ -96,7 +96,10 @@ def gradients(optimizer, loss, step):
 
 
 def trained(tmp_path, output, apply=minimize, cores=None, column=None):
-    """Returns the table and W after a step of rate 1, with labels as gradients of `output`."""
+    """Returns the table and W after a step of rate 1, with labels as gradients of `output`.
+
+    `apply` returns the train_op. If it is None, model_fn computes gradients with a GradientTape.
+    """
 
     def model_fn(features, labels, mode, params):
         w = tf.compat.v1.get_variable("w", initializer=W, use_resource=True)
@@ -209,5 +212,6 @@ def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path, same_messag
 def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog, same_message):
     caplog.set_level(logging.WARNING, "estimator_emb")
     table, _ = trained(tmp_path, lambda features, w: layer(features["x"], w), apply=None)
-    np.testing.assert_array_equal(table, TABLE)  # The tape misses the table's gradient.
+    # The tape of model_fn opens after the lookup, so it misses the table's gradient.
+    np.testing.assert_array_equal(table, TABLE)
     same_message(harness.said(caplog)[0])
