@@ -40,18 +40,18 @@ def both(*keys, size=20, dimension=2, **kwargs):
 @pytest.mark.parametrize(
     "categorical, length, name, feature",
     [
-        (identity("item"), 0, "item", Feature("item", 0, None, "item_embedding", None)),
+        (identity("item"), 0, "item", Feature("item", column_name="item_embedding")),
         (
             fc.weighted_categorical_column(identity("words"), "tf_idf"),
             0,
             "words_weighted_by_tf_idf",
-            Feature("words", 0, "tf_idf", "words_weighted_by_tf_idf_embedding", None),
+            Feature("words", weight_key="tf_idf", column_name="words_weighted_by_tf_idf_embedding"),
         ),
         (
             fc.sequence_categorical_column_with_identity("history", 20),
             3,
             "history",
-            Feature("history", 3, None, "history_embedding", None),
+            Feature("history", 3, column_name="history_embedding"),
         ),
     ],
     ids=["plain", "weighted", "sequence"],
@@ -82,8 +82,8 @@ def test_shared_columns_have_one_table():
     assert table.scope_key == "history_words_shared_embedding"
     assert table.config == ee.TableConfig(20, 4, zeros, "sqrtn", learning_rate_fn=rate)
     assert table.features == (
-        Feature("history", 2, None, "history_shared_embedding", None),
-        Feature("words", 0, None, "words_shared_embedding", None),
+        Feature("history", 2, column_name="history_shared_embedding"),
+        Feature("words", column_name="words_shared_embedding"),
     )
 
 

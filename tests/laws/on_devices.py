@@ -35,17 +35,11 @@ def inexact(seed, made, samples):
 
 def variables(device, training, folder):
     """Returns the variables of a training's last checkpoint. Its batches are repeated."""
-    spec, batches = training.spec(), training.batches()
-    estimator = harness.estimator(
-        harness.gradient_model_fn([feature.key for feature in training.features]),
-        spec,
-        folder / device,
-        len(training.features[0].ids[0]),
-        device,
-        training.cores,
-        {**harness.SILENT, "save_checkpoints_steps": STEPS},
-        {"iterations_per_loop": 4},
-    )
+    spec, batches, cores = training.spec(), training.batches(), training.cores
+    model_fn = harness.gradient_model_fn([feature.key for feature in training.features])
+    run, tpu = {**harness.SILENT, "save_checkpoints_steps": STEPS}, {"iterations_per_loop": 4}
+    size = len(training.features[0].ids[0])
+    estimator = harness.estimator(model_fn, spec, folder / device, size, device, cores, run, tpu)
     estimator.train(lambda params: harness.dataset(batches).repeat(), max_steps=STEPS)
     return harness.saved(folder / device, STEPS)
 

@@ -142,19 +142,12 @@ def doubled(of_steps):
 def train(name, folder, device, cores):
     """Trains, evaluates, trains on and predicts. The chief writes what it sees to the folder."""
     made, seen = program(name, cores), []
-    estimator = harness.estimator(
-        made.model_fn(seen),
-        made.spec,
-        folder,
-        made.samples,
-        device,
-        cores if device == "host" else None,
-        {**harness.SILENT, "save_checkpoints_steps": made.loop, "keep_checkpoint_max": None},
-        {
-            "iterations_per_loop": made.loop,
-            "per_host_input_for_training": getattr(ee.InputPipelineConfig, made.pipeline),
-        },
-    )
+    cores = cores if device == "host" else None
+    run = {**harness.SILENT, "save_checkpoints_steps": made.loop, "keep_checkpoint_max": None}
+    pipeline = getattr(ee.InputPipelineConfig, made.pipeline)
+    tpu = {"iterations_per_loop": made.loop, "per_host_input_for_training": pipeline}
+    of_program = made.model_fn(seen), made.spec, folder, made.samples
+    estimator = harness.estimator(*of_program, device, cores, run, tpu)
     estimator.train(made.input_fn, max_steps=STEPS // 2)
     mean = estimator.evaluate(made.input_fn, steps=2)["mean"]
     estimator.train(made.input_fn, max_steps=STEPS)

@@ -216,21 +216,26 @@ def test_checkpoints_without_the_file_that_names_the_latest_are_an_error(tmp_pat
         make("own", tmp_path).evaluate(input_fn)
 
 
-def test_a_warm_start_of_a_plain_estimator_reports_its_patterns(trained_folder, tmp_path, caplog):
-    """It begins at step 0 with the old values, and refuses a pattern that fits no variable."""
+def warm_started(folder, patterns, tmp_path):
+    start, model_fn = (
+        tf.estimator.WarmStartSettings(folder, patterns),
+        make("own", tmp_path).model_fn,
+    )
+    return tf.estimator.Estimator(model_fn, f"{tmp_path}/new", warm_start_from=start)
+
+
+def test_a_warm_start_refuses_a_pattern_that_fits_no_variable(trained_folder, tmp_path):
+    estimator = warm_started(trained_folder("own"), ["nothing"], tmp_path)
+    message = harness.refusal(ValueError, estimator.train, input_fn)
+    assert "vars_to_warm_start has the pattern 'nothing', which fits no variable" in message
+
+
+def test_a_warm_start_begins_at_step_0_with_the_old_values(trained_folder, tmp_path, caplog):
     folder = trained_folder("own")
     old = v1.train.load_checkpoint(folder)
     names = sorted(set(old.get_variable_to_shape_map()) - {"global_step"})
-
-    def started_from(patterns):
-        start = tf.estimator.WarmStartSettings(folder, patterns)
-        like = make("own", tmp_path / "new")
-        return tf.estimator.Estimator(like.model_fn, f"{tmp_path}/new", warm_start_from=start)
-
-    message = harness.refusal(ValueError, started_from(["nothing"]).train, input_fn)
-    assert "vars_to_warm_start has the pattern 'nothing', which fits no variable" in message
     with caplog.at_level(logging.INFO, "estimator_emb"):
-        started_from([".*"]).train(input_fn, steps=1)
+        warm_started(folder, [".*"], tmp_path).train(input_fn, steps=1)
     said = f"Warm start from {folder}: {', '.join(names)}; initialized: global_step."
     assert said in caplog.messages
     new = v1.train.load_checkpoint(f"{tmp_path}/new/model.ckpt-0")

@@ -27,6 +27,7 @@ OPTIMIZERS = {
     "Ftrl": (ee.FtrlParameters(0.5, initial_accumulator_value=0.3), {"/Ftrl": 0.3, "/Ftrl_1": 0.0}),
     "counts": (ee.FrequencyEstimatorParameters(0.3, 9.0, 2.0, 1.0), {"/FrequencyEstimator": 0.0}),
 }
+"""Name -> (the optimizer, {end of a slot's name in checkpoints: the slot's initial value})."""
 CORES = {"host": None, "emulated": 1, "2 cores": 2}
 """Where a training runs -> number of cores of its emulated TPU."""
 NAMES = {
@@ -117,13 +118,14 @@ def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_pa
     old, new = tmp_path / "old", tmp_path / "new"
     # An emulated TPU takes ids.
     words = OLD if kind != "dicts" and way == "host" else [0, 1, 2, 3]
-    train(make(old, kind, OLD, extra[0], optimizer, 1.0, way=way), words, 2, kind)
+    train(make(old, kind, OLD, extra[0], optimizer, start=1.0, way=way), words, 2, kind)
     before = harness.saved(old, 2)
     spec, _ = spec_of(kind, NEW, extra[1], optimizer, 100.0)
     file = tmp_path / "old.txt"
     file.write_text("".join(f"{word}\n" for word in OLD))
     warm = ee.vocabulary_warm_start(old, spec, {"fruit": (file, NEW)}, tmp_path / "words")
-    train(make(new, kind, NEW, extra[1], optimizer, 100.0, warm, way), words, 1, kind)
+    new_model = make(new, kind, NEW, extra[1], optimizer, start=100.0, warm=warm, way=way)
+    train(new_model, words, 1, kind)
     got = harness.saved(new, 2)  # Saved before the first new step.
     name, rows = NAMES[kind], len(NEW) + extra[1]
     dimension = before[name].shape[1]
@@ -137,7 +139,7 @@ def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_pa
         # Rows of unknown words move only if both tables have as many.
         want = by_word(before[name + field], NEW, start, extra[0] == extra[1])
         np.testing.assert_array_equal(got[name + field], want, err_msg=field)
-    assert got["scale"] == before["scale"] != 1
+    assert got["scale"] == before["scale"] != 1  # A trained variable of the model.
     assert got["global_step"] == 2
     assert {key for key in got if key.startswith(name)} == {name + field for field in starts}
 
@@ -231,14 +233,22 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
 
 
-@pytest.mark.parametrize(
+of_each_kind = pytest.mark.parametrize(
     "kind, optimizer, extra", [("dicts", None, 1), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
 )
+
+
+def spec_and_checkpoint(kind, optimizer, extra, model_dir):
+    """Returns the spec of a table for `NEW`. Writes a checkpoint with two rows of unknown words."""
+    write_checkpoint(model_dir, {NAMES[kind]: np.ones([6, 3], np.float32), "other": np.float32(1)})
+    spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
+    return spec if optimizer else spec._replace(optimization_parameters=None)
+
+
+@of_each_kind
 def test_settings_have_word_files_for_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
     name, fields = NAMES[kind], OPTIMIZERS[optimizer][1] if optimizer else {}
-    write_checkpoint(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
-    spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
-    spec = spec if optimizer else spec._replace(optimization_parameters=None)
+    spec = spec_and_checkpoint(kind, optimizer, extra, tmp_path)
     warm = ee.vocabulary_warm_start(tmp_path, spec, {TABLE_NAMES[kind]: (OLD, NEW)}, tmp_path)
     infos = warm.var_name_to_vocab_info
     assert infos.keys() == {name, *(name + field for field in fields)}
@@ -253,9 +263,13 @@ def test_settings_have_word_files_for_the_table_and_its_slots(kind, optimizer, e
         assert (info.new_vocab_size, info.num_oov_buckets) == (5 + extra, 0)
     for field, value in fields.items():
         assert infos[name + field].backup_initializer([1, 1]).numpy() == np.float32(value)
-    # A warm start without the files names the table, because its shape differs.
-    other = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
-    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(other)):
+
+
+@of_each_kind
+def test_a_warm_start_without_word_files_names_the_table(kind, optimizer, extra, tmp_path):
+    spec, name = spec_and_checkpoint(kind, optimizer, extra, tmp_path), NAMES[kind]
+    differs = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(differs)):
         tf.compat.v1.get_variable(name, [7, 3])
         compare_graph.check_warm_start(ee.WarmStartSettings(str(tmp_path)), tables_of(spec))
 
