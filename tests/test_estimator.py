@@ -266,7 +266,7 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
 
 
 def test_train_batch_size_is_optional(tmp_path):
-    """It is with `use_tpu=False`. In stock, the first line about the speed would fail."""
+    """With `use_tpu=False`. Stock tensorflow-estimator fails then when it first logs its speed."""
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
         config=ee.RunConfig(

@@ -98,6 +98,7 @@ def test_a_step_runs_after_its_control_dependencies_and_only_in_its_branch(sessi
 def test_minimize_in_a_loop_takes_every_step(session):
     """On a TPU, TPUEstimator builds such a loop of `iterations_per_loop` steps."""
     w = variable_in_graph()
+    # With momentum 0, the average that overwrites `w` after each step equals `w`.
     optimizer = Adagrad(0.1, use_ema=True, ema_momentum=0.0, ema_overwrite_frequency=1)
 
     def body(number):

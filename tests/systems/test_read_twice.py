@@ -166,7 +166,8 @@ def results(estimator, input_fn, words, folder):
 
 
 PIPELINED = (
-    *("an indicator, DenseFeatures", "two tables, columns made again by model_fn"),
+    "an indicator, DenseFeatures",
+    "two tables, columns made again by model_fn",
     "two shared tables",
 )
 """Cases in which lookups are a step ahead. Their ids are dense."""

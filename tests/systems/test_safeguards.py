@@ -217,17 +217,16 @@ def test_checkpoints_without_the_file_that_names_the_latest_are_an_error(tmp_pat
 
 
 def warm_started(folder, patterns, tmp_path):
-    start, model_fn = (
-        tf.estimator.WarmStartSettings(folder, patterns),
-        make("own", tmp_path).model_fn,
-    )
-    return tf.estimator.Estimator(model_fn, f"{tmp_path}/new", warm_start_from=start)
+    start = tf.estimator.WarmStartSettings(folder, patterns)
+    like, new = make("own", tmp_path), f"{tmp_path}/new"
+    return tf.estimator.Estimator(like.model_fn, new, warm_start_from=start)
 
 
 def test_a_warm_start_refuses_a_pattern_that_fits_no_variable(trained_folder, tmp_path):
     estimator = warm_started(trained_folder("own"), ["nothing"], tmp_path)
     message = harness.refusal(ValueError, estimator.train, input_fn)
     assert "vars_to_warm_start has the pattern 'nothing', which fits no variable" in message
+    assert estimator.latest_checkpoint() is None
 
 
 def test_a_warm_start_begins_at_step_0_with_the_old_values(trained_folder, tmp_path, caplog):

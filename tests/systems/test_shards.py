@@ -42,8 +42,8 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
 ):
     """A training that changes them every two steps equals a training of tables in one piece.
 
-    Tables of fewer than `few_rows` rows get shards of equal size. So did all tables of earlier
-    versions: of the tables here, the largest has 1,500 rows.
+    Tables of fewer than `few_rows` rows get shards of equal size, as all tables got from earlier
+    versions. The largest table here has 1,500 rows.
     """
     data = batches(8)
     whole = make(tmp_path / "whole", device=device)

@@ -187,7 +187,7 @@ def test_new_words_get_rows_of_a_fresh_table(tmp_path):
 
 @pytest.mark.slow
 def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
-    """Servers divide tables of 1,000 rows or more into slices, which they get in turn ("dealt").
+    """Tables of 1,000 rows or more are dealt: divided into slices, for the servers in turn.
 
     The first slice of the second table is on another server than that of the first.
     """
@@ -362,8 +362,8 @@ def test_slots_follow_a_table_to_its_new_name(of_column, tmp_path):
     )
     new = make(tmp_path, "column", NEW, 2, "Adam", 0.0, settings, layer="layer")
     train(new, OLD, 1, "column")
-    got = harness.saved(tmp_path, 0)
-    for field in FIELDS:
+    got = harness.saved(tmp_path, 0)  # Saved before the first step.
+    for field in FIELDS:  # New words have rows by VocabInfo, and slots by the optimizer.
         want = moved(before[name + field], 0.0 if field else BACKUP)
         np.testing.assert_array_equal(got[renamed + field], want)
 
