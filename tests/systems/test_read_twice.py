@@ -179,6 +179,7 @@ PIPELINED = (
     "case, words", [(case, words) for words in (False, True) for case in cases(words)]
 )
 def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
+    """Variables after two steps, metrics, predictions and served outputs equal those of stock."""
     ahead = case in PIPELINED
     input_fn = input_fn_of("dense" if ahead else "sparse", words)
 
