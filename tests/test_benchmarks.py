@@ -27,7 +27,8 @@ TABLE = json.loads((processes.ROOT / "tests" / "data" / "benchmarks.json").read_
 """Command of each benchmark -> the beginnings of lines that it prints. Those of `jax` need jax."""
 
 
-def check_prints(command, lines, **environment):
+def assert_prints(command, lines, **environment):
+    """Runs a benchmark, which must print lines that begin with the regular expressions `lines`."""
     done = run(command, **environment)
     assert done.returncode == 0, done.stderr
     for line in lines:
@@ -38,7 +39,7 @@ def check_prints(command, lines, **environment):
 @pytest.mark.sampled(0)
 @pytest.mark.parametrize("command", TABLE["tensorflow"], ids=lambda command: command.split(".")[0])
 def test_every_benchmark_runs(command):
-    check_prints(command, TABLE["tensorflow"][command])
+    assert_prints(command, TABLE["tensorflow"][command])
 
 
 @pytest.mark.slow
@@ -47,16 +48,17 @@ def test_every_benchmark_runs(command):
 @pytest.mark.parametrize("command", TABLE["jax"], ids=lambda command: command.split(".")[0])
 def test_benchmarks_run_on_pjrt_devices(command):
     two = "--xla_force_host_platform_device_count=2"
-    check_prints(command, TABLE["jax"][command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
+    assert_prints(command, TABLE["jax"][command], XLA_FLAGS=two, ESTIMATOR_EMB_PJRT_PLATFORM="cpu")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not HAS_JAX, reason="jax is not installed")
 def test_step_files_run_without_tensorflow(tmp_path):
+    """The step that is run gives the results that CPUs gave when the files were written."""
     two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     program = processes.ROOT / "examples" / "legacy_tpu_binary.py"
     files = tmp_path / "step"
-    check_prints(
+    assert_prints(
         f"step_files.py write {files} {program} --model_dir={tmp_path / 'model'}",
         [rf"{files}: a step of [\d,]+ bytes, 32 arrays$"],
         **two,
@@ -71,4 +73,4 @@ def test_step_files_run_without_tensorflow(tmp_path):
 @pytest.mark.skipif(HAS_JAX, reason="jax is installed")
 def test_benchmarks_say_that_jax_is_missing():
     sweep = "devices, tables on them"
-    check_prints(f"growth.py --sweeps '{sweep}'", [f"{sweep}: left out, as jax is not installed$"])
+    assert_prints(f"growth.py --sweeps '{sweep}'", [f"{sweep}: left out, as jax is not installed$"])

@@ -56,7 +56,7 @@ def of_columns():
     return ee.EmbeddingConfigSpec(columns(), ee.AdagradParameters(0.1), clipping_limit=2.0)
 
 
-EQUAL = {
+MAKE = {
     "spec of dicts": of_dicts,
     "spec of columns": of_columns,
     "table": lambda: of_dicts().table_to_config_dict["x"],
@@ -69,13 +69,13 @@ EQUAL = {
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])
-@pytest.mark.parametrize("what", EQUAL)
-def test_a_copy_is_equal(what, how):
-    one = EQUAL[what]()
+@pytest.mark.parametrize("what", MAKE)
+def test_a_copy_is_another_object_with_equal_fields(what, how):
+    one = MAKE[what]()
     copied = how(one)
-    assert type(copied) is type(one)
+    assert copied is not one and type(copied) is type(one)
     assert copied == one
-    if isinstance(one, ee.TPUConfig):
+    if isinstance(one, ee.TPUConfig):  # `==` compares only the fields of stock's TPUConfig.
         assert options.additions(copied) == options.additions(one)
 
 
@@ -86,15 +86,15 @@ def test_a_deep_copy_has_its_own_dicts_and_lists():
     assert list(spec.table_to_config_dict) == ["x"]
     spec = of_columns()
     copied = copy.deepcopy(spec)
-    for mine, its in zip(spec.feature_columns, copied.feature_columns, strict=True):
-        assert mine is its  # Columns are shared, not copied.
+    for original, of_copy in zip(spec.feature_columns, copied.feature_columns, strict=True):
+        assert original is of_copy  # model_fn holds the original columns.
     copied.feature_columns.clear()
     assert len(spec.feature_columns) == 6  # All that `columns` makes.
 
 
-@pytest.mark.parametrize("what", EQUAL)
+@pytest.mark.parametrize("what", MAKE)
 def test_pickling_brings_back_every_field(what):
-    one = EQUAL[what]()
+    one = MAKE[what]()
     back = pickle.loads(pickle.dumps(one))
     assert type(back) is type(one)
     assert repr(_without_addresses(back)) == repr(_without_addresses(one))
@@ -124,14 +124,15 @@ def test_a_copied_run_config_keeps_its_tpu_config():
 
 
 @pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_copied_estimator_of_a_copied_spec_trains_as_the_first(cores, tmp_path):
-    spec = of_dicts()._replace(profile_data_directory=None)
+def test_a_copied_estimator_with_a_copied_spec_trains_like_the_original(cores, tmp_path):
+    spec = of_dicts()._replace(profile_data_directory=None)  # "/nowhere" cannot be written.
     model_fn, run = harness.gradient_model_fn(["x"]), harness.SILENT
 
-    def trained(spec, name, copied):
-        one = harness.estimator(model_fn, spec, tmp_path / name, 2, num_shards=cores, run=run)
+    def trained(name, copied):
+        folder, own = tmp_path / name, copied(spec)
+        one = harness.estimator(model_fn, own, folder, 2, num_shards=cores, run=run)
         copied(one).train(harness.input_fn_of(BATCHES * 2), steps=2)
-        return harness.saved(tmp_path / name, 2)
+        return harness.saved(folder, 2)
 
-    expected = trained(spec, "first", lambda one: one)
-    np.testing.assert_equal(trained(copy.deepcopy(spec), "copy", copy.deepcopy), expected)
+    originals = trained("originals", lambda one: one)
+    np.testing.assert_equal(trained("copies", copy.deepcopy), originals)

@@ -6,18 +6,18 @@ import os
 import pathlib
 import re
 import shlex
-import subprocess
 import sys
 import tarfile
 import zipfile
 
+import processes
 import pytest
 
 import estimator_emb as ee
 
 pytestmark = pytest.mark.any_version
 
-REPOSITORY = pathlib.Path(__file__).parents[1]
+REPOSITORY = processes.ROOT
 SMOKE = REPOSITORY / "tests" / "data" / "smoke.py"
 DATA = {
     "estimator_emb/py.typed",
@@ -37,10 +37,7 @@ def run(*command, cwd, status=0):
     """Runs a command without PYTHONPATH, and without TF_USE_LEGACY_KERAS from this process."""
     own = ("PYTHONPATH", "TF_USE_LEGACY_KERAS")
     environment = {name: value for name, value in os.environ.items() if name not in own}
-    command = [str(one) for one in command]
-    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
+    return processes.ended(command, status, cwd, None, environment)
 
 
 @pytest.fixture(scope="module")
@@ -56,14 +53,14 @@ def built(tmp_path_factory):
     return folder / "dist"
 
 
-def found(folder, pattern):
+def only_file(folder, pattern):
     (path,) = folder.glob(pattern)
     return path
 
 
 @pytest.mark.slow
 def test_wheel_and_sdist_contain_data_files_and_metadata_but_no_tests(built):
-    with zipfile.ZipFile(found(built, "*.whl")) as wheel:
+    with zipfile.ZipFile(only_file(built, "*.whl")) as wheel:
         in_wheel = set(wheel.namelist())
         (metadata,) = [name for name in in_wheel if name.endswith(".dist-info/METADATA")]
         text = wheel.read(metadata).decode()
@@ -71,12 +68,12 @@ def test_wheel_and_sdist_contain_data_files_and_metadata_but_no_tests(built):
     assert not [name for name in in_wheel if name.startswith(("tests/", "docs/", "benchmarks/"))]
     assert f"\nVersion: {ee.__version__}\n" in text
     assert "\nAuthor: The estimator_emb authors\n" in text
-    with tarfile.open(found(built, "*.tar.gz")) as sdist:
+    with tarfile.open(only_file(built, "*.tar.gz")) as sdist:
         in_sdist = {name.split("/", 1)[-1] for name in sdist.getnames()}
     assert in_sdist >= DATA | {"LICENSE", "README.md"}
 
 
-def train(programs, folder):
+def assert_trains(programs, folder):
     """Trains with the installed package, in a folder outside the checkout."""
     printed = run(programs / "python", SMOKE, folder / "model", cwd=folder).stdout
     assert f"estimator_emb {ee.__version__} in {programs.parent}/lib/" in printed
@@ -89,9 +86,9 @@ def test_the_wheel_trains_in_an_empty_environment(built, tmp_path):
     """PIP_CONSTRAINT, if set, may limit pip to a version of TensorFlow."""
     run(sys.executable, "-m", "venv", tmp_path / "env", cwd=tmp_path)
     programs = tmp_path / "env" / "bin"
-    asked = f"{found(built, '*.whl')}[tensorflow]"
+    asked = f"{only_file(built, '*.whl')}[tensorflow]"
     run(programs / "python", "-m", "pip", "install", "-q", "--no-compile", asked, cwd=tmp_path)
-    train(programs, tmp_path)
+    assert_trains(programs, tmp_path)
 
 
 BESIDE = {
@@ -136,15 +133,15 @@ def test_installing_keeps_the_installed_tensorflow(built, beside, tmp_path, monk
     if beside.endswith("numpy that it does not take"):
         run(*pip, "install", "-q", "--no-deps", "numpy==2.1.3", cwd=tmp_path)
 
-    def there():
+    def installed():
         lines = run(*pip, "freeze", cwd=tmp_path).stdout.splitlines()
         names = ("tensorflow", "numpy", "protobuf", "keras")
         return {line for line in lines if line.startswith(names) and "-estimator" not in line}
 
-    before = there()
+    before = installed()
     assert any(line.startswith("tensorflow") for line in before)
-    run(*pip, "install", "-q", found(built, "*.whl"), cwd=tmp_path)
-    assert there() >= before
+    run(*pip, "install", "-q", only_file(built, "*.whl"), cwd=tmp_path)
+    assert installed() >= before
     if beside != "2.15.1":
         command = (programs / "python", "-c", "import estimator_emb")
         said = run(*command, cwd=tmp_path, status=1)
@@ -155,8 +152,8 @@ def test_installing_keeps_the_installed_tensorflow(built, beside, tmp_path, monk
     def tensorflow(lines):
         return {line for line in lines if line.startswith("tensorflow")}
 
-    assert tensorflow(there()) == tensorflow(before)
-    train(programs, tmp_path)
+    assert tensorflow(installed()) == tensorflow(before)
+    assert_trains(programs, tmp_path)
 
 
 def test_the_version_is_in_one_place():

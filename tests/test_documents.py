@@ -45,7 +45,7 @@ def test_python_of_the_pages_runs(tmp_path):
     assert [line.split(":")[0] for line in printed.splitlines() if line.endswith(" s")] == pages
 
 
-def test_code_is_fenced_and_says_its_language():
+def test_every_fence_of_the_pages_ends_and_names_a_known_language():
     languages = set()
     for page in documents.PAGES:
         text = (REPOSITORY / page).read_text()
@@ -75,7 +75,7 @@ def rule_of(command):
     return next((rule for start, rule in COMMANDS.items() if command.startswith(start)), None)
 
 
-def test_every_command_is_run_or_says_why_not():
+def test_every_command_of_the_pages_is_run_or_commands_json_says_why_not():
     found = list(commands())
     assert len(found) > 15
     for page, command in found:
@@ -95,7 +95,7 @@ def test_a_documented_command_runs(command, tmp_path, monkeypatch):
         assert old in command
         command = command.replace(old, new.replace("MODEL", str(tmp_path / "model")))
     _, subcommand, *arguments = shlex.split(command)
-    # These run a program, and it may change its process.
+    # These run a program, which may change its process. So they get their own.
     if subcommand in ("run", "check"):
         run("-m", "estimator_emb", subcommand, *arguments)
     else:
@@ -127,14 +127,15 @@ def test_the_readme_is_the_first_page():
         types.SimpleNamespace(file=types.SimpleNamespace(src_uri=name))
         for name in ("index.md", "tpu.md")
     )
-    assert page_of("[`x.py`](../estimator_emb/x.py)", page=other) == "`x.py`"  # Not a page.
+    # The site has no pages of source files, so it shows the text without the link.
+    assert page_of("[`x.py`](../estimator_emb/x.py)", page=other) == "`x.py`"
     page = page_of("text", page=index)
     assert page.startswith("# estimator_emb\n")
     targets = re.findall(r"\]\(([^)#]+)", page)
     assert len(targets) > 20 and all((DOCS / target).is_file() for target in targets)
 
 
-def test_pictures_equal_the_output_of_their_script():
+def test_pictures_of_the_docs_equal_the_output_of_their_script():
     for draw in runpy.run_path(str(DOCS / "pictures.py"))["PICTURES"]:
         assert (DOCS / f"{draw.__name__}.svg").read_text() == draw()
 
@@ -144,6 +145,7 @@ def test_every_formula_of_an_optimizer_is_drawn():
     for one in optimizers.PARAMETERS:
         text = importlib.import_module(one.__module__).__doc__
         formulas, drawn = re.findall(r"^    .*\S", text, re.M), rendered(text)
+        # A row for each formula. No indented text is left.
         assert drawn.count("<mtr>") == len(formulas) > 0 and "\n    " not in drawn, one
 
 
@@ -270,7 +272,7 @@ def test_no_page_or_message_installs_this_package_from_a_package_index():
     assert not re.findall(r".*estimator-emb\[.*", "\n".join([*messages(), *pages]))
 
 
-SEARCHED = {
+FOUND_BY = {
     "fully_connected": "legacy_names/#tfcontriblayers",
     "SIGHUP": "differences/",
     "legacy.Optimizer": "optimizers/#kerass-legacyoptimizer",
@@ -290,7 +292,7 @@ def test_the_site_builds(tmp_path):
     def words_of(text):
         return set(re.split(search["config"]["separator"], re.sub(r"<[^>]+>", " ", text).lower()))
 
-    for words, place in SEARCHED.items():
+    for words, place in FOUND_BY.items():
         found = [
             section["location"]
             for section in search["docs"]

@@ -34,7 +34,7 @@ def hidden_by_numpy(features, variables):
         variables[ITEM][features["item"]],
         reference.combine(shared, words, harness.ones(words), "sqrtn"),
         reference.combine(shared, history, harness.ones(history), "sum"),
-        [[len(ids)] for ids in history],
+        [[len(ids)] for ids in history],  # SequenceFeatures returns the lengths too.
     ]
     return np.concatenate(parts, axis=1)
 
@@ -176,9 +176,9 @@ def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
 def test_a_resolver_without_a_tpu_says_how_to_emulate(monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
-    for find in (resolver, tf.tpu.experimental.initialize_tpu_system):
+    for looks_for_a_tpu in (resolver, tf.tpu.experimental.initialize_tpu_system):
         with pytest.raises(ValueError, match="^Please provide a TPU Name") as error:
-            find()
+            looks_for_a_tpu()
         assert str(error.value).count("ESTIMATOR_EMB_DEVICE=emulate") == 1
 
 
@@ -193,7 +193,7 @@ def on_the_tensor_core(initializer=None):
     return column, ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
 
 
-def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
+def test_a_table_on_the_tensor_core_trains_by_the_models_optimizer(tmp_path):
     start = np.arange(8, dtype=np.float32).reshape(4, 2)
     column, spec = on_the_tensor_core(harness.initializer(start))
 
@@ -207,7 +207,8 @@ def test_a_table_on_the_tensor_core_trains_with_the_model(tmp_path):
     estimator.train(harness.input_fn_of(data), steps=1)
     got = harness.saved(tmp_path, 1)
     assert set(got) == {"global_step", "dense_features/x_embedding/embedding_weights"}
-    # The first sample is the mean of rows 1 and 3. Its third id is beyond tensor_core_shape.
+    # The first sample is the mean of rows 1 and 3. Its third id is beyond tensor_core_shape. The
+    # gradient of a sample is 1, and the model's rate 0.5.
     want = start - 0.5 * np.array([[0, 0], [0.5, 0.5], [1, 1], [0.5, 0.5]])
     np.testing.assert_allclose(got["dense_features/x_embedding/embedding_weights"], want)
 
@@ -265,7 +266,7 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
 
 
 def test_train_batch_size_is_optional(tmp_path):
-    """This needs `use_tpu=False`. Stock tensorflow-estimator fails when it first logs its speed."""
+    """With `use_tpu=False`. Stock tensorflow-estimator fails then when it first logs its speed."""
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
         config=ee.RunConfig(
@@ -288,9 +289,9 @@ def test_predict_refuses_a_scalar_only_in_single_examples(tmp_path):
         return tf.data.Dataset.from_tensors({"x": [[1.0], [2.0]]})
 
     estimator = harness.estimator(model_fn, None, tmp_path, batch_size=2)
-    told = estimator.predict(input_fn, predict_keys=["x"])
-    assert [one["x"].tolist() for one in told] == [[1.0], [2.0]]
+    examples = estimator.predict(input_fn, predict_keys=["x"])
+    assert [one["x"].tolist() for one in examples] == [[1.0], [2.0]]
     with pytest.raises(ValueError, match=r"predictions\['mean'\] is a scalar"):
         next(estimator.predict(input_fn, predict_keys=["mean"]))
     (batch,) = estimator.predict(input_fn, yield_single_examples=False)
-    assert batch["mean"] == 1.5
+    assert batch["mean"] == (1.0 + 2.0) / 2

@@ -3,11 +3,10 @@
 import ast
 import importlib.util
 import os
-import pathlib
 import shutil
-import subprocess
 import sys
 
+import processes
 import pytest
 
 try:
@@ -15,7 +14,7 @@ try:
 except ImportError:  # Python 3.10 has no tomllib.
     import pip._vendor.tomli as tomllib  # type: ignore[no-redef]
 
-ROOT = pathlib.Path(__file__).parents[1]
+ROOT = processes.ROOT
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["estimator_emb"]["extras"]
 NAMES = {
     "native", "devices", "hosts", "check", "compare", "migrate", "tf1", "formats", "launcher"
@@ -60,7 +59,7 @@ def imported(statements):
                 yield from imported(getattr(node, inside, ()))
 
 
-def test_the_table_of_extras_is_complete():
+def test_the_table_of_extras_names_existing_files_once():
     assert EXTRAS.keys() == NAMES
     paths = [path for extra in EXTRAS.values() for path in extra["paths"]]
     assert len(set(paths)) == len(paths)
@@ -98,16 +97,11 @@ def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path)
 
     own = {"PYTHONPATH": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "2", "ESTIMATOR_EMB_NATIVE": "1"}
 
-    def run(*words):
-        done = subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env={**os.environ, **own},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        return done.returncode, done.stdout
+    def run(*words, status=None):
+        environment = {**os.environ, **own}
+        command = [sys.executable, *words]
+        done = processes.ended(command, status, tmp_path, processes.HANGS, environment)
+        return done.stdout + done.stderr
 
     lint = "from importlinter import cli; cli.lint_imports_command()"
     for words in (
@@ -116,11 +110,10 @@ def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path)
         ("-m", "estimator_emb", "run", "smoke.py", "model"),
         ("-c", CANNED),
     ):
-        status, said = run(*words)
-        assert status == 0, said
+        run(*words, status=0)
     if extra == "hosts" and importlib.util.find_spec("jax") is None:
         return  # A program that asks for hosts is first told to install jax.
-    status, said = run("-c", f"{ASKS}{ASKED[extra]}\n")
+    said = run("-c", f"{ASKS}{ASKED[extra]}\n")
     assert f"This copy of estimator_emb does not contain the extra '{extra}'" in said
 
 

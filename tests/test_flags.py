@@ -10,6 +10,7 @@ from estimator_emb import flags as tpu_flags
 
 
 def parsed(*arguments, before=None, **defaults):
+    """Defines the flags, parses a command line, and returns the flags. `before` defines others."""
     values = flags.FlagValues()
     if before is not None:
         before(values)
@@ -29,7 +30,7 @@ def test_defaults_of_flags_and_run_config(same_message):
     assert config.cluster is None and config.master == ""
 
 
-def test_run_config_takes_flags_unless_arguments_override_them():
+def test_run_config_takes_the_values_of_flags():
     holders = parsed(
         "--model_dir=/tmp/x",
         "--device=emulate",
@@ -37,7 +38,7 @@ def test_run_config_takes_flags_unless_arguments_override_them():
         "--iterations_per_loop=30",
         "--save_checkpoints_steps=7",
         "--keep_checkpoint_max=0",
-        "--tpu=name",  # Ignored on the host.
+        "--tpu=name",  # Ignored on the host, so `cluster` is None.
     )
     config = holders.run_config(tf_random_seed=3)
     assert config.model_dir == "/tmp/x"
@@ -48,9 +49,14 @@ def test_run_config_takes_flags_unless_arguments_override_them():
     assert (tpu.device, tpu.num_shards, tpu.iterations_per_loop) == ("emulate", 4, 30)
     assert tpu.per_host_input_for_training == ee.InputPipelineConfig.PER_HOST_V2
 
-    mine = ee.TPUConfig(iterations_per_loop=5)
+
+def test_arguments_of_run_config_override_flags():
+    holders, mine = parsed("--model_dir=/tmp/x", "--num_shards=4"), ee.TPUConfig(5)
     config = holders.run_config(tpu_config=mine, model_dir="/tmp/y", master="here")
     assert (config.tpu_config, config.model_dir, config.master) == (mine, "/tmp/y", "here")
+
+
+def test_iterations_per_loop_may_be_a_duration():
     assert parsed("--iterations_per_loop=30s").run_config().tpu_config.iterations_per_loop == "30s"
 
 
@@ -64,7 +70,7 @@ def test_a_tpu_is_looked_up_only_for_device_tpu(monkeypatch):
     assert holders.run_config().cluster is None
 
 
-def test_flags_of_the_program_are_kept():
+def test_flags_that_the_program_has_defined_before_are_kept():
     def before(values):
         for name, value in {"train_batch_size": 33, "iterations_per_loop": 9}.items():
             flags.DEFINE_integer(name, value, "Mine.", flag_values=values)

@@ -74,7 +74,8 @@ def drive(make, mode, initial, steps, constraint=None):
     return states
 
 
-def assert_equal(got, expected, atol=0.0):
+def assert_same_states(got, expected, atol=0.0):
+    """Compares two results of `drive`."""
     for number, (one, other) in enumerate(zip(got, expected, strict=True)):
         for i, (a, b) in enumerate(zip(one, other, strict=True)):
             assert a.dtype == b.dtype
@@ -108,10 +109,7 @@ RATES = (
     {"learning_rate": 0.1, "epsilon": 0.01, "initial_accumulator_value": 0.3},
     {"learning_rate": schedules.ExponentialDecay(0.2, 2, 0.5)},
 )
-OPTIONS = [
-    functools.reduce(lambda a, b: {**a, **b}, options)
-    for options in itertools.product(CLIPS, DECAYS, AVERAGES, RATES)
-]
+OPTIONS = [{**a, **b, **c, **d} for a, b, c, d in itertools.product(CLIPS, DECAYS, AVERAGES, RATES)]
 
 
 @functools.cache
@@ -138,8 +136,8 @@ def test_every_combination_of_options_equals_keras(number, mode):
     got = drive(lambda: Adagrad(**OPTIONS[number]), mode, initial, steps, tf.math.abs)
     # Grappler rewrites graphs and tf.functions. There, even Keras's own results differ by a bit
     # from eager results.
-    assert_equal(got, reference_states(number, "eager" if mode == "eager" else "function"))
-    assert_equal(got, reference_states(number, "eager"), atol=3e-7)
+    assert_same_states(got, reference_states(number, "eager" if mode == "eager" else "function"))
+    assert_same_states(got, reference_states(number, "eager"), atol=3e-7)
 
 
 @pytest.mark.fast(1)
@@ -155,7 +153,7 @@ def test_every_combination_of_options_equals_keras(number, mode):
 def test_schedules_in_a_graph_equal_keras(schedule):
     initial, steps = random_steps(count=6)
     got = drive(lambda: Adagrad(schedule), "graph", initial, steps)
-    assert_equal(got, drive(lambda: Reference(schedule), "function", initial, steps))
+    assert_same_states(got, drive(lambda: Reference(schedule), "function", initial, steps))
 
 
 @pytest.mark.slow
@@ -169,7 +167,8 @@ def test_float64_with_xla_equals_keras():
 
     expected = drive(lambda: make(Reference), "function", initial, steps)
     for mode in MODES:
-        assert_equal(drive(lambda: make(Adagrad), mode, initial, steps), expected, atol=1e-12)
+        got = drive(lambda: make(Adagrad), mode, initial, steps)
+        assert_same_states(got, expected, atol=1e-12)
 
 
 @pytest.mark.slow
@@ -190,7 +189,7 @@ def test_model_fit_equals_keras():
         change = np.abs(embedding.get_weights()[0] - start)
         assert change[:9].max() > 0.01
         assert change[9].max() == 0  # All ids are less than 9.
-    assert_equal(weights[:1], weights[1:])
+    assert_same_states(weights[:1], weights[1:])
 
 
 # ---- Configuration and contract ---------------------------------------------------------------
@@ -212,7 +211,7 @@ OTHER_VALUES = {
 
 
 @pytest.mark.parametrize("in_graph", [False, True])
-def test_config_round_trip(in_graph):
+def test_config_equals_keras_and_makes_an_equal_optimizer(in_graph):
     assert {*inspect.signature(Adagrad).parameters} == {*OTHER_VALUES, "kwargs"}
     schedule = schedules.ExponentialDecay(0.2, 2, 0.5)
     changed = {"clipnorm": None, "global_clipnorm": 3.0, "epsilon": -0.01, "weight_decay": -0.2}
@@ -231,7 +230,7 @@ def test_config_round_trip(in_graph):
                 assert config[name] == value
 
 
-def test_methods_keep_their_signatures():
+def test_methods_and_properties_have_the_signatures_of_keras():
     for name, method in inspect.getmembers(Reference, inspect.isfunction):
         ours = inspect.signature(getattr(Adagrad, name)).parameters
         theirs = inspect.signature(method).parameters

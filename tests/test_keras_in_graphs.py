@@ -61,17 +61,22 @@ def test_minimize_returns_the_step(loss, session):
     assert session.run(optimizer.iterations) == 3
 
 
-def test_minimize_outside_graphs_returns_none():
+def test_outside_graphs_minimize_returns_none_and_apply_gradients_the_step():
+    """So do the methods of Keras."""
     w = variable_in_graph()
     optimizer = Adagrad(0.1)
     assert optimizer.minimize(lambda: loss_of(w), [w]) is None
     np.testing.assert_allclose(w, after([1, 2]), rtol=1e-6)
-    assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) is not None
+    assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) == 2
+
+
+def test_minimize_outside_graphs_needs_a_tape_for_a_tensor():
+    w, optimizer = variable_in_graph(), Adagrad(0.1)
     with pytest.raises(ValueError, match="`tape` is required when a `Tensor` loss is passed"):
         optimizer.minimize(loss_of(w), [w])
 
 
-def test_step_waits_for_control_dependencies_and_branches(session):
+def test_a_step_runs_after_its_control_dependencies_and_only_in_its_branch(session):
     w, counter = variable_in_graph(), tf.Variable(0)
     wanted = v1.placeholder(tf.bool, [])
     optimizer = Adagrad(0.1)
@@ -93,6 +98,7 @@ def test_step_waits_for_control_dependencies_and_branches(session):
 def test_minimize_in_a_loop_takes_every_step(session):
     """On a TPU, TPUEstimator builds such a loop of `iterations_per_loop` steps."""
     w = variable_in_graph()
+    # With momentum 0, the average that overwrites `w` after each step equals `w`.
     optimizer = Adagrad(0.1, use_ema=True, ema_momentum=0.0, ema_overwrite_frequency=1)
 
     def body(number):
@@ -121,7 +127,7 @@ def test_minimize_works_in_wrap_function():
 
 
 def test_initializers_run_in_any_order():
-    """The average starts as `w`, and the rate from `iterations`, which may be initialized later."""
+    """The average starts as `w`, and the rate by `iterations`, which may be initialized later."""
     with tf.Graph().as_default():
         w = tf.Variable(tf.random.normal([300, 300]))  # So large that its initializer may be last.
         optimizer = Adagrad(schedules.ExponentialDecay(0.1, 10, 0.5), use_ema=True)
@@ -142,7 +148,7 @@ def test_averages_start_at_the_first_step(session):
     session.run(v1.global_variables_initializer())
     # A warm start or a restored checkpoint also changes variables before the first step.
     session.run(w.assign([3.0, 4.0]))
-    for _ in range(2):
+    for _ in range(2):  # With momentum 1, the average stays as it starts.
         session.run(step)
         np.testing.assert_array_equal(session.run(average), [3, 4])
 
@@ -188,7 +194,7 @@ def test_add_variable_works_in_a_graph(session):
 )
 @pytest.mark.parametrize("aggregate", [True, False])
 def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
-    """The cross-core sum has no CPU kernel. Stand-ins multiply by the number of equal cores."""
+    """The cross-core sum has no CPU kernel. Here, a product by the number of cores replaces it."""
     monkeypatch.setattr(
         cores,
         "_unchanged",
@@ -205,10 +211,11 @@ def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
             (tf.constant([1.0, 2.0]), w),
             (tf.IndexedSlices(tf.constant([2.0]), tf.constant([1]), tf.constant([2])), table),
         ]
+        # Both arguments say the same.
         step = Adagrad(0.1).apply_gradients(pairs, skip_gradients_aggregation=not aggregate)
-        same = Adagrad(0.1).apply_gradients(pairs, experimental_aggregate_gradients=aggregate)
+        again = Adagrad(0.1).apply_gradients(pairs, experimental_aggregate_gradients=aggregate)
         factor = shards if shards and aggregate else 1
-        for one in (step, same):
+        for one in (step, again):
             session.run(v1.global_variables_initializer())
             session.run(one)
             expected = after([1, 2], [factor, 2 * factor])
@@ -272,7 +279,7 @@ def estimator(options, model_dir, device, callable_loss=False):
     ],
 )
 def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tmp_path):
-    """Gradients reach the tables through the optimizer of the dense variables."""
+    """Four steps in two trainings equal Keras's Adagrad, with gradient descent for the table."""
     data, options = batches(4), OPTIMIZERS[name]
     for part in (data[:2], data[2:]):
         made = estimator(options, tmp_path, device, callable_loss)
@@ -298,15 +305,21 @@ def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tm
 # ---- Errors -----------------------------------------------------------------------------------
 
 
-def test_what_a_graph_does_not_support_is_refused(session, same_message):
+def test_setting_the_rate_in_a_graph_is_refused(session, same_message):
     assigned = harness.refusal(RuntimeError, setattr, Adagrad(0.1), "learning_rate", 0.2)
     assert assigned == harness.refusal(RuntimeError, setattr, Adagrad(0.1), "lr", 0.2)
     assert "learning_rate cannot be set in a graph" in assigned
     same_message(assigned)
-    read_once = harness.refusal(TypeError, Adagrad, tf.constant(0.1))
-    assert "must be a number or a LearningRateSchedule" in read_once
-    same_message(read_once)
+
+
+def test_a_tensor_or_function_as_rate_in_a_graph_is_refused(session, same_message):
+    tensor = harness.refusal(TypeError, Adagrad, tf.constant(0.1))
+    assert "must be a number or a LearningRateSchedule" in tensor
+    same_message(tensor)
     assert "a LearningRateSchedule" in harness.refusal(TypeError, Adagrad, lambda: 0.1)
+
+
+def test_a_strategy_in_a_graph_is_refused(session, same_message):
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
         w = variable_in_graph()
         same_message(harness.refusal(NotImplementedError, Adagrad().build, [w]))

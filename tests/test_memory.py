@@ -18,7 +18,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb import preflight
 
-WAYS = {
+PROGRAMS = {
     "host": {},
     "native kernels": {},
     "own custom gradient": {"own": True},
@@ -29,18 +29,19 @@ WAYS = {
     "host, no tables": {"tables": False},
     "eight cores, no tables": {"cores": 8, "tables": False},
 }
+"""Name -> arguments of `estimator`."""
 
 
 @pytest.fixture
-def graphs(monkeypatch):
+def graphs_must_be_freed(monkeypatch):
     """Returns a list that gets each graph. At the end, all graphs and gradients must be gone."""
     tf.keras.backend.clear_session()  # Creates the graph that Keras keeps.
     gc.freeze()  # Collections do not visit the objects of earlier tests.
     monkeypatch.setattr(tf.Graph, "__init__", tf.Graph.__init__)
-    before, made = registered(), made_from_here()
+    before, made = registered_gradients(), made_from_here()
     yield made
-    assert len(made) > 0 and living(made) == 0
-    assert registered() <= before  # An earlier test's gradients may be gone by now.
+    assert len(made) > 0 and number_alive(made) == 0
+    assert registered_gradients() <= before  # An earlier test's gradients may be gone by now.
 
 
 def made_from_here():
@@ -56,13 +57,13 @@ def made_from_here():
     return made
 
 
-def living(graphs):
+def number_alive(graphs):
     for _ in range(3):  # Finalizers and suspended generators delay objects by a collection.
         gc.collect()
     return sum(graph() is not None for graph in graphs)
 
 
-def registered():
+def registered_gradients():
     return len(tf_ops.gradient_registry.list())
 
 
@@ -103,7 +104,7 @@ def input_fn_of(first_id=0):
     return input_fn
 
 
-def use(one, input_fn, receiver, folder):
+def make_every_call(one, input_fn, receiver, folder):
     one.train(input_fn, steps=2)
     one.train(input_fn, steps=1)
     one.evaluate(input_fn, steps=1)
@@ -113,17 +114,17 @@ def use(one, input_fn, receiver, folder):
 
 @pytest.mark.slow
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("way", WAYS)
-def test_graphs_are_freed_after_each_call(way, graphs, tmp_path, request):
-    if way == "native kernels":
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_graphs_are_freed_after_each_call(program, graphs_must_be_freed, tmp_path, request):
+    if program == "native kernels":
         request.getfixturevalue("native")
     receiver = harness.receiver_of(x=(tf.int64, [None, 1]))
-    use(estimator(tmp_path, **WAYS[way]), input_fn_of(), receiver, tmp_path)
-    assert len(graphs) >= 5
+    make_every_call(estimator(tmp_path, **PROGRAMS[program]), input_fn_of(), receiver, tmp_path)
+    assert len(graphs_must_be_freed) >= 5  # At least one for each call.
 
 
 @pytest.mark.slow
-def test_canned_estimators_free_their_graphs(graphs, tmp_path, installed):
+def test_canned_estimators_free_their_graphs(graphs_must_be_freed, tmp_path, installed):
     """Stock leaks each graph, because the model has a custom gradient."""
     columns = [tf.feature_column.numeric_column("x")]
     one = tf.estimator.DNNClassifier([3], columns, model_dir=str(tmp_path))
@@ -132,11 +133,11 @@ def test_canned_estimators_free_their_graphs(graphs, tmp_path, installed):
         x = np.ones([4, 1], np.float32)
         return tf.data.Dataset.from_tensors(({"x": x}, np.ones([4, 1], np.int64))).repeat(10)
 
-    use(one, input_fn, harness.receiver_of(x=(tf.float32, [None, 1])), tmp_path)
+    make_every_call(one, input_fn, harness.receiver_of(x=(tf.float32, [None, 1])), tmp_path)
 
 
 @pytest.mark.slow
-def test_check_frees_its_graphs(graphs, tmp_path):
+def test_check_program_frees_its_graphs(graphs_must_be_freed, tmp_path):
     preflight.check_program(estimator(tmp_path, cores=8, own=True), input_fn_of())
 
 
@@ -161,10 +162,10 @@ def test_failed_trainings_free_their_graphs(fault, tmp_path, caplog, monkeypatch
             one.train(input_fn_of(first_id=45), steps=2)  # Ids 45 to 52 of 50 rows.
         del one
     # The last tracebacks keep their graphs alive, also in stock tensorflow-estimator.
-    assert living(made) <= len(made) // 3
+    assert number_alive(made) <= len(made) // 3
 
 
-def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
+def test_a_custom_gradient_works_until_its_graph_ends(graphs_must_be_freed, tmp_path):
     """A hook or a scaffold may ask for gradients after model_fn, as in stock."""
     taken = []
 
@@ -186,16 +187,16 @@ def test_a_custom_gradient_works_until_its_graph_ends(graphs, tmp_path):
 
     one = harness.estimator(model_fn, None, tmp_path, batch_size=8)
     one.train(input_fn_of(), steps=1, hooks=[AtEnd()])
-    assert taken == [[2.0, 2.0]]
+    assert taken == [[2.0, 2.0]]  # The gradient of `doubled`.
 
 
-def train_again_and_again(way, folder, trainings):
+def train_again_and_again(program, folder, trainings):
     """Trains repeatedly, prints memory (MB) after every five trainings, fails if a graph stays."""
     made = made_from_here()
     for number in range(int(trainings)):
-        estimator(f"{folder}/{number}", **WAYS[way]).train(input_fn_of(), steps=2)
+        estimator(f"{folder}/{number}", **PROGRAMS[program]).train(input_fn_of(), steps=2)
         if number % 5 == 4:
-            assert living(made) == 0
+            assert number_alive(made) == 0
             ctypes.CDLL(None).malloc_trim(0)  # Returns freed memory to the system.
             with open("/proc/self/statm") as file:
                 print(int(file.read().split()[1]) * resource.getpagesize() / 2**20)
@@ -204,7 +205,7 @@ def train_again_and_again(way, folder, trainings):
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
-    "way, kernels, trainings",
+    "program, kernels, trainings",
     [
         ("host", "native", 100),
         ("host", "TensorFlow's ops", 60),
@@ -212,15 +213,16 @@ def train_again_and_again(way, folder, trainings):
         ("eight cores", "TensorFlow's ops", 40),
     ],
 )
-def test_memory_stays_flat_over_many_trainings(way, kernels, trainings, request, tmp_path):
+def test_memory_stays_flat_over_many_trainings(program, kernels, trainings, request, tmp_path):
     """Runs in its own process: after other tests, a process's memory varies by itself."""
     if kernels == "native":
         request.getfixturevalue("native")
     trainings = sampling.of(trainings, some=40)
-    program = "import sys, test_memory; test_memory.train_again_and_again(*sys.argv[1:])"
-    ran = processes.run(program, way, tmp_path, trainings)
-    sizes = [float(line) for line in ran.stdout.split()]
+    code = "import sys, test_memory; test_memory.train_again_and_again(*sys.argv[1:])"
+    ran = processes.run(code, program, tmp_path, trainings)
+    sizes = [float(line) for line in ran.stdout.split()]  # In MB, after every five trainings.
     assert len(sizes) == trainings // 5
-    # The first trainings fill TensorFlow's caches. A leaked graph takes a megabyte or more.
+    # The second half of the trainings needs no more memory than the second quarter. The first
+    # trainings fill TensorFlow's caches. A leaked graph takes a megabyte or more.
     half = len(sizes) // 2
     assert max(sizes[half:]) - max(sizes[half // 2 : half]) < 10, sizes

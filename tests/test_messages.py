@@ -7,7 +7,7 @@ import re
 import messages
 
 
-def test_each_message_is_of_a_test():
+def test_each_key_of_messages_json_names_a_test():
     root = pathlib.Path(__file__).parents[1]
     for test in json.loads(messages.TABLE.read_text()):
         file, function = re.fullmatch(r"([^:]+)::(\w+)(?:\[.*\])?", test, re.DOTALL).groups()

@@ -12,13 +12,13 @@ from words_program import call, input_fn, make
 import estimator_emb as ee
 
 
-def note(seen, what):
+def note_rewritten(seen, what):
     """Stores the names of running functions that AutoGraph has rewritten in `seen[what]`."""
     frames = traceback.extract_stack()
     seen[what] = [one.name for one in frames if "__autograph_generated" in one.filename]
 
 
-def steps_of_input(params):
+def endless_input_fn(params):
     def mapped(features, labels):
         # AutoGraph rewrites functions that the program passes to a dataset, as it does outside.
         if tf.reduce_sum(labels) > 0.0:
@@ -34,19 +34,19 @@ def test_calls_in_a_tf_function_equal_calls_outside(way, tmp_path):
     estimators = {place: make(tmp_path / place, way) for place in ("inside", "outside")}
     found, seen = {}, {}
     hooks = {
-        what: harness.AfterStep(functools.partial(note, seen, what))
+        what: harness.AfterStep(functools.partial(note_rewritten, seen, what))
         for what in ("train", "evaluate", "predict")
     }
 
     def calls(place):
         estimator = estimators[place]
-        estimator.train(steps_of_input, hooks=[hooks["train"]], steps=3)
+        estimator.train(endless_input_fn, hooks=[hooks["train"]], steps=3)
         found[place] = {
             "evaluate": estimator.evaluate(input_fn, steps=1, hooks=[hooks["evaluate"]]),
             "predict": list(estimator.predict(input_fn, hooks=[hooks["predict"]])),
         }
         call("export", estimator)
-        train_spec = ee.TrainSpec(steps_of_input, max_steps=5)
+        train_spec = ee.TrainSpec(endless_input_fn, max_steps=5)
         ee.train_and_evaluate(estimator, train_spec, ee.EvalSpec(input_fn, steps=1))
 
     calls("outside")

@@ -42,7 +42,8 @@ ee.TPUEstimator(model_fn, train_batch_size="128")  # wrong type
 """
 
 
-def test_mypy_knows_the_arguments(tmp_path, monkeypatch, request):
+def test_mypy_finds_exactly_the_wrong_arguments(tmp_path, monkeypatch, request):
+    """Lines of PROGRAM with a comment are wrong. All other lines are right."""
     api = pytest.importorskip("mypy.api", reason="mypy is not installed")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

@@ -250,7 +250,7 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
         return harness.saved(model_dir, steps)
 
     two, one = train(tmp_path / "two", "v4-16", 2), train(tmp_path / "one", "v3-8", 1)
-    harness.same(two, one, 1e-6, 1e-6)
+    harness.assert_same(two, one, 1e-6, 1e-6)
 
 
 def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, same_message):

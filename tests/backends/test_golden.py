@@ -12,4 +12,4 @@ from host_engine import on_both_kernels
 def test_golden_cases_train(shards, kernels, tmp_path):
     """All cases with the same number of shards are tables of one training."""
     cases = [case for case in GOLDEN["cases"] if case["hyper"].get("num_shards", 1) == shards]
-    golden_training.check_training(cases, tmp_path, "host", shards)
+    golden_training.assert_trains_like_golden(cases, tmp_path, "host", shards)

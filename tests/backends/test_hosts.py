@@ -63,7 +63,7 @@ def test_four_hosts_begin_and_train_random_rows_like_the_emulated_tpu(tmp_path):
     """`tests/laws` compares other programs on two and three hosts."""
     lines = run(tmp_path / "hosts", "random rows", hosts=4, devices=1)
     want = emulated(tmp_path / "emulated", "random rows", 4)
-    harness.same(want, emulated_program.every_checkpoint(tmp_path / "hosts"))
+    harness.assert_same(want, emulated_program.every_checkpoint(tmp_path / "hosts"))
     said = "The model runs on 4 PJRT devices (cpu) of 4 hosts."
     assert any(said in line for line in lines["chief"])
     assert not any("estimator_emb: " in line for line in lines["host 1"])
@@ -95,7 +95,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
     assert len(list((tmp_path / "model" / "export" / "best_exporter").iterdir())) >= 1
     want = emulated(tmp_path / "emulated", "v1", 4, 2 * hosts_program.LOOP, STEPS)
     got = emulated_program.every_checkpoint(tmp_path / "model")
-    harness.same({name: want[name] for name in got}, got)
+    harness.assert_same({name: want[name] for name in got}, got)
 
 
 @pytest.mark.sampled(2)
@@ -125,7 +125,7 @@ def test_a_signal_to_one_host_ends_all_after_a_save(tmp_path):
     assert step % hosts_program.LOOP == 0 and (tmp_path / f"model.ckpt-{step}.index").exists()
     want = emulated(tmp_path / "emulated", "v1", 4, step)
     got = emulated_program.every_checkpoint(tmp_path)
-    harness.same({name: got[name] for name in want}, want)
+    harness.assert_same({name: got[name] for name in want}, want)
 
 
 @pytest.mark.sampled(2)
@@ -160,7 +160,7 @@ def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
         assert "All hosts start again, from the last checkpoint; the last restart." in text
     got = harness.saved(model_dir, steps)
     want = emulated(tmp_path / "emulated", "v1", 4, steps)
-    harness.same(
+    harness.assert_same(
         {f"{name} after step {steps}": value for name, value in got.items()},
         {name: one for name, one in want.items() if name.endswith(f" after step {steps}")},
     )

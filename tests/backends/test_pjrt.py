@@ -44,7 +44,7 @@ def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
         found[device] = [variables, metrics, *estimator.predict(without_labels)]
         assert len(found[device]) == 2 + 31  # 31 predictions.
     for of_host, of_devices in zip(*found.values(), strict=True):
-        harness.same(of_host, of_devices)
+        harness.assert_same(of_host, of_devices)
     which = "a PJRT device: cpu:0" if cores == 1 else "8 PJRT devices: cpu:0 to cpu:7"
     assert f"The model runs on {which}." in caplog.messages
     where = "in the memory of the devices" if place == "pjrt+tables" else "on the host"
@@ -57,7 +57,7 @@ def test_every_golden_optimizer_trains_a_table(place, cores, tmp_path):
     """All are tables of one training, from config dicts, with their slots and rates."""
     golden = golden_training.GOLDEN["cases"]
     cases = [case for case in golden if case["hyper"].get("num_shards", 1) == cores]
-    golden_training.check_training(cases, tmp_path, place, cores)
+    golden_training.assert_trains_like_golden(cases, tmp_path, place, cores)
 
 
 def dense(x, units, name):
@@ -168,7 +168,7 @@ def test_models_of_every_kind_train_like_on_the_host(of, cores, tmp_path):
         found[device] = variables, list(written)
     # CPUs round sums of bfloat16 at different places.
     rounding = (2e-2, 1e-3) if of is of_types else (1e-5, 1e-5)
-    harness.same(*(variables for variables, _ in found.values()), *rounding)
+    harness.assert_same(*(variables for variables, _ in found.values()), *rounding)
     of_host, of_devices = (notes for _, notes in found.values())
     assert len(of_host) == len(of_devices) and of_devices[0] == "initialized"
     for one, other in zip(of_host[1:], of_devices[1:], strict=True):
@@ -252,7 +252,7 @@ def test_training_continues_on_another_device(tmp_path):
         if folder == "at once":
             expected = variables
     # The host also saves within the loops of a TPU.
-    harness.same(expected, {name: variables[name] for name in expected})
+    harness.assert_same(expected, {name: variables[name] for name in expected})
 
 
 def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
@@ -291,7 +291,9 @@ def test_a_hook_may_write_variables(place, tmp_path):
         return kernel.assign(kernel / 2)
 
     each = {"hooks": [harness.Reads(halve)], "tpu": {"iterations_per_loop": 1}}
-    harness.same(*(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", place)))
+    harness.assert_same(
+        *(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", place))
+    )
 
 
 @pytest.mark.fast(1)
@@ -304,7 +306,7 @@ def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
         with pytest.raises(guarded_input.InputEndedError, match="ended after 5 steps"):
             tpu = {"iterations_per_loop": 4}
             trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
-    harness.same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / place))
+    harness.assert_same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / place))
 
 
 @pytest.mark.slow
@@ -423,7 +425,7 @@ def test_training_resumes_after_a_signal(number, place, owner, function, call, t
     at_once, went_on = (every_checkpoint(tmp_path / device) for device in ("host", place))
     both = at_once.keys() & went_on.keys()
     assert {name for name in at_once if name.endswith("step 20")} <= both
-    harness.same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
+    harness.assert_same(*({name: of_one[name] for name in both} for of_one in (at_once, went_on)))
 
 
 @pytest.mark.slow
@@ -455,4 +457,4 @@ def test_programs_of_2018_run_unchanged(program, folder, options, tmp_path):
         assert "TPU_ACCELERATOR_TYPE" not in done.stderr, "libtpu has looked for a TPU"
     says_nothing = "run_classifier" in program  # It shows only warnings.
     assert says_nothing or "The model runs on 2 PJRT devices: cpu:0 to cpu:1." in done.stderr
-    harness.same(*(every_checkpoint(tmp_path / device) for device in ("host", "pjrt")))
+    harness.assert_same(*(every_checkpoint(tmp_path / device) for device in ("host", "pjrt")))

@@ -128,7 +128,7 @@ def test_a_loop_waits_only_for_rates_computed_on_the_host(
     all_of_them = max(map(len, reads))
     assert sum(0 < len(one) < all_of_them for one in reads) == steps_that_wait
     assert sum(len(one) == all_of_them for one in reads) == STEPS // LOOP
-    harness.same(trained(tmp_path / "host", "host", rate, multiplier), on_devices)
+    harness.assert_same(trained(tmp_path / "host", "host", rate, multiplier), on_devices)
 
 
 MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
@@ -212,7 +212,7 @@ def test_rate_functions_of_tf2_optimizers_act_as_on_the_host(tmp_path):
         trained(tmp_path / place, place, multiplier=multiplier, adam=adam, adagrad=adagrad)
         for place in ("host", "pjrt+tables")
     )
-    harness.same(of_host, of_devices)
+    harness.assert_same(of_host, of_devices)
 
 
 @pytest.mark.fast(1)
@@ -232,7 +232,7 @@ def test_the_next_loop_waits_for_a_hook_that_saves_in_its_own_thread(run, tmp_pa
         saved[place] = trained(tmp_path / place, place, decaying, hooks=[hook], run=run)
     steps = {name for name in saved["host"] if "global_step" in name}
     assert steps == {f"global_step after step {step}" for step in (0, LOOP, STEPS)}
-    harness.same(saved["host"], saved["pjrt+tables"])
+    harness.assert_same(saved["host"], saved["pjrt+tables"])
 
 
 def test_the_host_holds_tables_only_while_it_saves(tmp_path):
@@ -276,7 +276,7 @@ def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
     of_host, of_devices = (
         trained(tmp_path / place, place, model_fn=with_a_saver) for place in ("host", "pjrt+tables")
     )
-    harness.same(of_host, of_devices)
+    harness.assert_same(of_host, of_devices)
     assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP
 
 

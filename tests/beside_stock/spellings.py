@@ -423,16 +423,11 @@ def stock(name: str) -> dict[str, Any]:
     assert "estimator_emb" not in sys.modules
     way = every()[name]
     with tempfile.TemporaryDirectory() as folder:
-        estimator = tpu_estimator.TPUEstimator(
-            model_fn_of(way, columns_by_key(way), tpu_estimator.TPUEstimatorSpec),
-            config=tpu_config.RunConfig(
-                model_dir=folder, save_summary_steps=None, log_step_count_steps=None
-            ),
-            use_tpu=False,
-            train_batch_size=BATCH,
-            eval_batch_size=BATCH,
-            predict_batch_size=BATCH,
-        )
+        model_fn = model_fn_of(way, columns_by_key(way), tpu_estimator.TPUEstimatorSpec)
+        silent = {"save_summary_steps": None, "log_step_count_steps": None}
+        config = tpu_config.RunConfig(model_dir=folder, **silent)
+        sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), BATCH)
+        estimator = tpu_estimator.TPUEstimator(model_fn, config=config, use_tpu=False, **sizes)
         try:
             estimator.train(input_fn_of(way.keys), steps=2)
         except Exception as error:

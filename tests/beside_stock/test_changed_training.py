@@ -14,6 +14,7 @@ import estimator_emb as ee
 
 v1 = tf.compat.v1
 RATE, LIMIT, SCALE, FACTOR, PENALTY = 0.5, 0.1, 128.0, 0.1, 0.1
+"""Learning rate, limit of clipped gradients, factors of loss and gradients, factor of penalties."""
 
 
 def input_layer(features, column, **kwargs):
@@ -88,16 +89,14 @@ def in_tape(features, column):
 def by_tape(optimizer, loss, step):
     _tape[0].__exit__(None, None, None)
     variables = v1.trainable_variables()
-    return optimizer.apply_gradients(
-        zip(_tape[0].gradient(loss, variables), variables, strict=True), step
-    )
+    gradients = _tape[0].gradient(loss, variables)
+    return optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
 
 
 def by_gradients(optimizer, loss, step):
     variables = v1.trainable_variables()
-    return optimizer.apply_gradients(
-        zip(v1.gradients(loss, variables), variables, strict=True), step
-    )
+    gradients = v1.gradients(loss, variables)
+    return optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
 
 
 @tf.custom_gradient
@@ -117,6 +116,8 @@ def only_dense(optimizer, loss, step):
     return optimizer.minimize(loss, step, [v for v in v1.trainable_variables() if v.op.name == "w"])
 
 
+# Name -> how the program differs: `layer(features, column)` reads the column, and
+# `train(optimizer, loss, step)` returns the train_op.
 CASES = {
     "as it is": {},
     "layer trainable=False": {"layer": lambda f, c: input_layer(f, c, trainable=False)},
@@ -221,15 +222,12 @@ WARNINGS = {
     "stop_gradient": UNREACHED,
     "var_list": UNREACHED,
 }
+"""Case -> the start of our warning."""
 AS_STOCK = (
-    "as it is",
-    "tf.gradients",
-    "tape",
-    "stop_gradient",
-    "var_list",
-    "partitioner",
+    *("as it is", "tf.gradients", "tape", "stop_gradient", "var_list", "partitioner"),
     "constraint",
 )
+"""Cases that train all variables as in stock. Some warn nevertheless: they train no table."""
 
 
 @pytest.mark.fast(2)
@@ -245,8 +243,8 @@ def test_warns_of_changes_that_do_not_reach_tables(name, tmp_path, caplog):
 def test_stock_differs_only_in_the_documented_cases(name, tmp_path, caplog):
     *ours, names = run(tmp_path / "ours", **CASES[name])
     *stock, names_of_stock = run(tmp_path / "stock", Stock, **CASES[name])
-    same = all(map(np.allclose, ours, stock)) and names == names_of_stock
-    assert same == (name in AS_STOCK)
+    is_same = all(map(np.allclose, ours, stock)) and names == names_of_stock
+    assert is_same == (name in AS_STOCK)
     assert bool(harness.said(caplog)) == (name in WARNINGS)
 
 
@@ -256,8 +254,9 @@ def test_documented_replacements_train_like_stock(name, tmp_path):
     case, instead = INSTEAD[name]
     ours, *_ = run(tmp_path / "ours", **instead)
     stock, *_ = run(tmp_path / "stock", Stock, **CASES[case])
-    updated = [0, 1, 3] if name == "weight_decay_factor" else [0, 1, 2, 3, 4]
-    np.testing.assert_allclose(ours[updated], stock[updated], rtol=1e-5)
-    if name == "weight_decay_factor":  # Untouched rows do not decay.
-        np.testing.assert_array_equal(ours[2::2], np.ones([2, 2]))
-        np.testing.assert_allclose(stock[2::2], (1 - 2 * RATE * PENALTY) ** 2, rtol=1e-5)
+    compared = [0, 1, 3] if name == "weight_decay_factor" else [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(ours[compared], stock[compared], rtol=1e-5)
+    if name == "weight_decay_factor":  # In ours, rows that no sample looks up do not decay.
+        np.testing.assert_array_equal(ours[[2, 4]], np.ones([2, 2]))
+        # Two steps in stock. The penalty's gradient is 2 * PENALTY * row.
+        np.testing.assert_allclose(stock[[2, 4]], (1 - RATE * 2 * PENALTY) ** 2, rtol=1e-5)

@@ -1,6 +1,7 @@
-"""Names of table variables, for every way to use a column in `spellings`.
+"""Table variables have stock's names, for every way to use a column in `spellings`.
 
-`drawn_programs` also trains many of these ways, beside stock tensorflow-estimator.
+tests/data/stock_names.json has the names in the checkpoints of stock tensorflow-estimator. Tests of
+this file build graphs without training. `drawn_programs` also trains many of these ways.
 """
 
 import contextlib
@@ -26,23 +27,21 @@ STOCK = json.loads(
 )
 EVERY = spellings.every()
 WRITTEN = [name for name in EVERY if "names" in STOCK[name]]
-WAYS = {
-    "cpu": {},
-    "one_core": {"device": "host"},
-    "eight_cores": {"device": "host", "num_shards": 8},
-}
+"""Ways by which stock writes a checkpoint, and no error."""
+CORES = {"cpu": None, "one_core": 1, "eight_cores": 8}
+"""Where an estimator runs -> number of cores of its emulated TPU."""
 
 
 def spec_of(columns):
     return ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))
 
 
-def estimator(spelling, model_dir, by_key=None, **tpu_config):
-    by_key = by_key or spellings.columns_by_key(spelling)
+def estimator(spelling, model_dir, place="cpu"):
+    by_key = spellings.columns_by_key(spelling)
     model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
     spec = spec_of(list(by_key.values()))
-    options = {"run": harness.SILENT, "use_tpu": bool(tpu_config)}
-    return harness.estimator(model_fn, spec, model_dir, spellings.BATCH, tpu=tpu_config, **options)
+    options = {"num_shards": CORES[place], "run": harness.SILENT}
+    return harness.estimator(model_fn, spec, model_dir, spellings.BATCH, **options)
 
 
 def is_weights(name):
@@ -64,24 +63,25 @@ def without_slots(names):
     return [name for name in names if not name.endswith("/Adagrad")]
 
 
-@pytest.mark.parametrize("name", ["v2/nested", "v1/names_in_two_cases"])
-def test_variable_names_equal_those_of_stock(name, tmp_path):
-    spelling = EVERY[name]
-    made = estimator(spelling, tmp_path, **WAYS["one_core"])
-    assert variable_names(made, spelling.keys, "train") == STOCK[name]["names"]
-    made = estimator(spelling, tmp_path, **WAYS["cpu"])
-    assert variable_names(made, spelling.keys, "infer") == without_slots(STOCK[name]["names"])
+def assert_names_equal_stock(way, place, mode, folder):
+    made = estimator(EVERY[way], folder, place)
+    names = STOCK[way]["names"] if mode == "train" else without_slots(STOCK[way]["names"])
+    assert variable_names(made, EVERY[way].keys, mode) == names
+
+
+@pytest.mark.parametrize("way", ["v2/nested", "v1/names_in_two_cases"])
+def test_variable_names_of_two_ways_equal_stock(way, tmp_path):
+    assert_names_equal_stock(way, "one_core", "train", tmp_path)
+    assert_names_equal_stock(way, "cpu", "infer", tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(16)
-@pytest.mark.parametrize("index, name", enumerate(WRITTEN))
-def test_every_variable_name_equals_that_of_stock(index, name, tmp_path):
-    for way in ("cpu", ["one_core", "eight_cores"][index % 2]):
-        made = estimator(EVERY[name], tmp_path, **WAYS[way])
-        names = STOCK[name]["names"]
-        assert variable_names(made, EVERY[name].keys, "train") == names
-        assert variable_names(made, EVERY[name].keys, "infer") == without_slots(names)
+@pytest.mark.parametrize("index, way", enumerate(WRITTEN))
+def test_variable_names_of_every_way_equal_stock(index, way, tmp_path):
+    for place in ("cpu", ["one_core", "eight_cores"][index % 2]):
+        for mode in ("train", "infer"):
+            assert_names_equal_stock(way, place, mode, tmp_path)
 
 
 def test_names_in_a_function_where_stock_fails(tmp_path):
@@ -123,9 +123,9 @@ def test_features_used_by_key_get_tables_at_the_top_level(tmp_path):
     ]
 
 
-def refused(program, tmp_path, keys=("c0", "c1"), way="cpu"):
+def refused(program, tmp_path, keys=("c0", "c1"), place="cpu"):
     """Returns the error of a refused program. Checks that it created no variables and files."""
-    made = estimator(spellings.Spelling(program, keys=keys), tmp_path / "model", **WAYS[way])
+    made = estimator(spellings.Spelling(program, keys=keys), tmp_path / "model", place)
     graph = tf.Graph()
     message = harness.refusal(ValueError, variable_names, made, keys, "train", graph)
     created = graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
@@ -146,21 +146,21 @@ def in_one_scope(features, by_key):
 SHARED = "Tables 'tbl_c0' and 'tbl_c1' would share the variable 'together/embedding_weights'"
 
 
-@pytest.mark.parametrize("way", ["cpu", "one_core"])
-def test_refuses_two_tables_with_the_same_variable(way, tmp_path):
-    assert refused(in_one_scope, tmp_path, way=way).startswith(SHARED)
+@pytest.mark.parametrize("place", ["cpu", "one_core"])
+def test_refuses_two_tables_with_the_same_variable(place, tmp_path):
+    assert refused(in_one_scope, tmp_path, place=place).startswith(SHARED)
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("layer, way", [("v1", "cpu"), ("v2", "one_core")])
-def test_refuses_a_column_in_two_layers(layer, way, tmp_path, same_message):
+@pytest.mark.parametrize("layer, place", [("v1", "cpu"), ("v2", "one_core")])
+def test_refuses_a_column_in_two_layers(layer, place, tmp_path, same_message):
     """Stock creates a table for each layer, but a TPU has only one table per column."""
 
     def program(features, by_key):
         make = spellings.layers()[layer]
         return [make([by_key[key]])(features) for key in ("c0", "c1", "c0")]
 
-    same_message(refused(program, tmp_path, way=way))
+    same_message(refused(program, tmp_path, place=place))
 
 
 WITH_MODEL = "Table '{}' would share the variable '{}' with model_fn"
@@ -168,9 +168,9 @@ WITH_MODEL = "Table '{}' would share the variable '{}' with model_fn"
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
-    "by, way", [("get_variable", "cpu"), ("Variable", "one_core"), ("reuse", "one_core")]
+    "by, place", [("get_variable", "cpu"), ("Variable", "one_core"), ("reuse", "one_core")]
 )
-def test_refuses_a_dense_variable_with_the_name_of_a_table(by, way, tmp_path):
+def test_refuses_a_dense_variable_with_the_name_of_a_table(by, place, tmp_path):
     name = "dense_features/c0_embedding/embedding_weights"
 
     def program(features, by_key):
@@ -183,7 +183,7 @@ def test_refuses_a_dense_variable_with_the_name_of_a_table(by, way, tmp_path):
         inputs = spellings.layers()["v1"](list(by_key.values()))(features)
         return inputs + tf.reduce_sum(dense)
 
-    assert refused(program, tmp_path, way=way).startswith(WITH_MODEL.format("tbl_c0", name))
+    assert refused(program, tmp_path, place=place).startswith(WITH_MODEL.format("tbl_c0", name))
 
 
 def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
@@ -243,7 +243,7 @@ def test_refuses_a_slot_variable_of_two_tables(tmp_path, same_message):
 
 
 def test_a_table_may_have_the_name_of_an_op(tmp_path):
-    """Names in a checkpoint are case-sensitive and do not depend on the names of ops."""
+    """Names in a checkpoint are case-sensitive, and independent of the names of ops."""
     tables = ["a", "OTHER", "other"]
     made, input_fn = dict_estimator(tables, tmp_path, lambda: tf.zeros([], name="a"))
     made.train(input_fn, steps=1)
@@ -253,7 +253,7 @@ def test_a_table_may_have_the_name_of_an_op(tmp_path):
 
 
 def on_described_tpu(spelling, model_dir):
-    """Returns the session arguments of a training on a described TPU."""
+    """Returns the arguments of the session in which a TPU would train. No TPU is needed."""
     by_key = spellings.columns_by_key(spelling)
     model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
     spec, config = spec_of(list(by_key.values())), ee.TPUConfig(5)
@@ -263,12 +263,11 @@ def on_described_tpu(spelling, model_dir):
 
 @pytest.mark.sampled(8)
 @pytest.mark.parametrize(
-    "name",
-    ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN)],
+    "way", ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN)]
 )
-def test_variable_names_on_a_tpu_equal_those_of_stock(name, tmp_path):
-    variables = on_described_tpu(EVERY[name], tmp_path).graph.get_collection("variables")
-    assert sorted(map(saved_name, variables)) == STOCK[name]["names"]
+def test_variable_names_on_a_tpu_equal_stock(way, tmp_path):
+    variables = on_described_tpu(EVERY[way], tmp_path).graph.get_collection("variables")
+    assert sorted(map(saved_name, variables)) == STOCK[way]["names"]
 
 
 def test_refuses_two_tables_with_the_same_variable_on_a_tpu(tmp_path):

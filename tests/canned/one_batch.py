@@ -37,10 +37,7 @@ def train(input_fn, folder, initial=None, hooks=(), reads=True, **more):
         loss = tf.reduce_mean(tf.square(predicted - (labels if reads else 1.0)))
         train_op = v1.train.AdamOptimizer(0.1).minimize(loss, v1.train.get_global_step())
         return v2e.EstimatorSpec(
-            mode,
-            loss=loss,
-            train_op=train_op,
-            training_hooks=[hook(features) for hook in hooks],
+            mode, loss=loss, train_op=train_op, training_hooks=[hook(features) for hook in hooks]
         )
 
     estimator = v2e.Estimator(model_fn, folder, CONFIG)
@@ -92,9 +89,7 @@ def timeseries(folder):
 
 def canned(of_class, folder):
     estimator = of_class(
-        feature_columns=[tf.feature_column.numeric_column("x", 2)],
-        model_dir=folder,
-        config=CONFIG,
+        feature_columns=[tf.feature_column.numeric_column("x", 2)], model_dir=folder, config=CONFIG
     )
     estimator.train(one_batch)
     return {**saved(estimator), **estimator.evaluate(one_batch)}

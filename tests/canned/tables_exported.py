@@ -60,19 +60,14 @@ def export(folder):
         return exports.SupervisedInputReceiver(given.features, labels, tensors)
 
     table = ee.TableConfig(10, 3, v1.random_normal_initializer(seed=2), "sum")
-    estimator = ee.TPUEstimator(
-        model_fn,
-        config=ee.RunConfig(model_dir=f"{folder}/model"),
-        use_tpu=False,
-        train_batch_size=4,
-        eval_batch_size=4,
-        predict_batch_size=4,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
-            feature_to_config_dict={"x": ee.FeatureConfig("t")},
-            table_to_config_dict={"t": table},
-            optimization_parameters=ee.AdagradParameters(0.25),
-        ),
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t")},
+        table_to_config_dict={"t": table},
+        optimization_parameters=ee.AdagradParameters(0.25),
     )
+    sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 4)
+    program = {"config": ee.RunConfig(model_dir=f"{folder}/model"), "embedding_config_spec": spec}
+    estimator = ee.TPUEstimator(model_fn, use_tpu=False, **program, **sizes)
     estimator.train(input_fn, steps=8)
     modes = {"train": supervised, "eval": supervised, "infer": receiver}
     estimator.experimental_export_all_saved_models(f"{folder}/all", modes)

@@ -1,6 +1,6 @@
 """Programs of `tf.estimator`'s API give the numbers of stock tensorflow-estimator on 2.15.1.
 
-They use every public name.
+The programs are in `cases`. They use every public name.
 """
 
 import concurrent.futures
@@ -33,6 +33,7 @@ STRICT = ("Keras calls", "one batch", "savers")
 
 
 def public_names(module):
+    """Yields the public names of a module and of its submodules."""
     for name in dir(module):
         if not name.startswith("_"):
             one = getattr(module, name)
@@ -40,9 +41,9 @@ def public_names(module):
 
 
 def test_every_public_name_has_a_case():
-    words = set(re.findall(r"\w+", pathlib.Path(cases.__file__).read_text()))
+    used = set(re.findall(r"\w+", pathlib.Path(cases.__file__).read_text()))
     names = {*public_names(cases.v1e), *public_names(cases.v2e)}
-    assert names - words == ELSEWHERE.keys()
+    assert names - used == ELSEWHERE.keys()
 
 
 def leaves(value, name=""):
@@ -61,15 +62,16 @@ def leaves(value, name=""):
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("group", [*cases.GROUPS, *STRICT])
 def test_programs_give_the_numbers_of_stock(group, tmp_path):
+    """All numbers and texts that the group's programs return are equal, but for rounding."""
     processes.stock_python()  # Skips the test without a stock Python.
 
-    def results(side):
+    def results_of(side):
         program = pathlib.Path(cases.__file__).with_name("run_cases.py")
         processes.run_side(side, program, side, tmp_path, group, status=0)
         return json.loads((tmp_path / f"{side}.json").read_text())
 
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        stock, ours = pool.map(results, ["stock", "ours"])
+        stock, ours = pool.map(results_of, ["stock", "ours"])
     assert stock.keys() == ours.keys() and len(stock) > 1
     assert [one for one in stock.values() if str(one).startswith("raised")] == []
     found = dict(leaves(ours))

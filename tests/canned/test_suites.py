@@ -1,7 +1,7 @@
-"""Test suites of linear models and networks from tensorflow-estimator's wheel.
+"""The test suites of linear models and networks in tensorflow-estimator's wheel pass.
 
-`canned/*_testing_utils*.py` hold the test cases. This file chooses the estimators for them, as
-tensorflow-estimator's own test files did.
+Its modules `canned/*_testing_utils*.py` hold the test cases, in classes whose constructors take the
+estimators. This file chooses the estimators, as tensorflow-estimator's own test files did.
 """
 
 import importlib
@@ -56,7 +56,10 @@ def estimators(version, combined):
 
 
 def collect():
-    """Returns the tests by name, for each version, model and implementation of columns."""
+    """Returns {name: (class, arguments of its constructor, method)} of all tests.
+
+    Each version, model and implementation of columns has its own suite.
+    """
     found = {}
     for version, columns, combined in (
         *itertools.product(["v1"], [feature_column, feature_column_v2], ["", " combined"]),

@@ -1,4 +1,4 @@
-"""Plain TensorFlow of another version serves exports with tables."""
+"""Plain TensorFlow of another version serves and trains exported graphs with tables."""
 
 import json
 import pathlib
@@ -16,7 +16,8 @@ import estimator_emb
 
 @pytest.mark.slow
 @pytest.mark.parametrize("newer_exports", [True, False], ids=["to 2.15", "from 2.15"])
-def test_exports_give_the_results_of_predict(newer_exports, tmp_path):
+def test_exports_give_the_results_of_their_estimator(newer_exports, tmp_path):
+    """`tables_exported.py export` writes an export and its estimator's results, `serve` its own."""
     pythons = [processes.stock_python(), sys.executable]
     exporting, serving = reversed(pythons) if newer_exports else pythons
     # The stock Python may not have the packages that estimator_emb imports beside TensorFlow.

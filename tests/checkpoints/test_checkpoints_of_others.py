@@ -40,4 +40,4 @@ def test_restores_predicts_and_continues_training(name, device, tmp_path):
     estimator.train(harness.input_fn_of(data[3:]), steps=1)
     got = harness.saved(tmp_path / "model", 4)
     want = {name.removeprefix("step4/"): expected[name] for name in {*expected} - {"output"}}
-    harness.same(got, want, 1e-7, 1e-6)
+    harness.assert_same(got, want, 1e-7, 1e-6)

@@ -405,7 +405,7 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
     want = {"words": WORDS.copy(), "words/Adagrad": 100 + WORDS, "global_step": 1}
     want["words/Adagrad"][[1, 5, 12]] += 1
     want["words"][[1, 5, 12]] -= 0.1 / np.sqrt(want["words/Adagrad"][[1, 5, 12]])
-    harness.same(got, want, 1e-6)
+    harness.assert_same(got, want, 1e-6)
     # The record is not saved again, but the graph beside the checkpoint is recognized as ours.
     for strategy in (None, "mod"):
         given = {"source": f"{tmp_path}/new", "destination": f"{tmp_path}/x", **legacy}

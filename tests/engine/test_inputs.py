@@ -332,7 +332,7 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     want["x"][1] -= [0.5, -0.5]
     want["y"][[1, 3]] -= [[2.5, -2.5], [0.5, -0.5]]
     got = harness.saved(tmp_path, 2)
-    harness.same(got, {"global_step": 2, **want}, 1e-7, 0.0)
+    harness.assert_same(got, {"global_step": 2, **want}, 1e-7, 0.0)
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
     assert counted == [[1, 0], [3, 1]]
@@ -345,7 +345,7 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     ):
         figures = dict(zip(names, values, strict=True), learning_rate=0.5, share_clipped=0)
         found = {key: of_steps[step][f"embedding/{name}/{key}"] for key in figures}
-        harness.same(found, figures, 1e-6, 0.0)
+        harness.assert_same(found, figures, 1e-6, 0.0)
     message = "Ids outside their vocabulary were left out: 3 of table x, 1 of table y."
     assert [line for line in harness.said(caplog) if "left out" in line] == [message]
 

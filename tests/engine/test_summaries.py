@@ -218,7 +218,7 @@ def check_figures_equal_numpy(
         # All other summaries are the same as without the tables' figures.
         ours = {tag: value for tag, value in values.items() if tag.startswith("embedding/")}
         assert {tag: values[tag] for tag in values if tag not in ours} == events["off"][step]
-        harness.same(ours, figures, 1e-5, 0.0)
+        harness.assert_same(ours, figures, 1e-5, 0.0)
         np.testing.assert_equal(saved, harness.saved(directory / "off", step))
 
 

@@ -1,4 +1,4 @@
-"""Training progress on stderr, as the example programs show it."""
+"""Training progress: on stderr, as the example programs show it, and in the log."""
 
 import contextlib
 import io
@@ -23,7 +23,7 @@ class Terminal(io.StringIO):
 
 
 def train(hook, steps, failing_at=None):
-    """Runs a training loop. The loss of step i is i."""
+    """Runs a training loop. The loss of step i is i, but NaN, an error, for step `failing_at`."""
     with tf.Graph().as_default():
         step = tf.compat.v1.train.get_or_create_global_step()
         train_op = tf.compat.v1.assign_add(step, 1)
@@ -41,23 +41,25 @@ def train(hook, steps, failing_at=None):
 
 @pytest.mark.parametrize("seconds, count, loss", [(math.inf, 1, 3), (0.0, 6, 5)])
 def test_progress_without_a_terminal_prints_lines(seconds, count, loss, capsys, monkeypatch):
+    """A line at the end, and lines that are `seconds` apart. Each has the mean since the last."""
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
-    train(progress.ProgressHook(5, 8, "loss"), steps=5)  # The losses are 1 to 5.
+    train(progress.ProgressHook(5, 8, "loss"), steps=5)  # The losses are 1 to 5: their mean is 3.
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == count  # A line at the end, and with 0 seconds after each step.
+    assert len(lines) == count
     assert lines[-1].startswith(f"step 5 of 5, mean loss {loss}.0000, ")
     assert lines[-1].endswith(" examples/s")
 
 
 @pytest.fixture
 def logged(caplog, monkeypatch):
+    """Returns a function that returns this package's log lines. No training has logged before."""
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
     caplog.set_level(logging.INFO, logger="estimator_emb")
     return lambda: harness.said(caplog)
 
 
 @pytest.mark.slow
-def test_progress_log_of_repeated_trainings_skips_lines(logged, monkeypatch):
+def test_progress_log_of_trainings_repeated_each_second_skips_lines(logged, monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 10.0)
@@ -71,21 +73,23 @@ def test_progress_log_of_repeated_trainings_skips_lines(logged, monkeypatch):
 
 @pytest.mark.parametrize("seconds, counts", [(math.inf, [1]), (0.0, range(3, 7))])
 def test_progress_log_has_more_lines_of_a_long_training(seconds, counts, logged, monkeypatch):
+    """With 0 seconds between lines, each of the 5 steps may log one."""
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
     train(progress.ProgressLog(None, 5, 8, "model"), steps=5)
     assert len(logged()) in counts
     assert all(re.fullmatch(r"step \d of 5, [\d,]+ examples/s", line) for line in logged())
 
 
-def test_progress_on_a_terminal_is_a_bar_that_an_error_closes(monkeypatch):
-    for failing_at in (None, 4):
-        monkeypatch.setattr(sys, "stderr", Terminal())
-        hook = progress.ProgressHook(5, 8, "loss")
-        with contextlib.suppress(tf.errors.InvalidArgumentError):
-            train(hook, 5, failing_at)
-        shown = sys.stderr.getvalue()
-        assert ("5/5 steps" in shown and "mean loss 3.0000" in shown) == (failing_at is None)
-        assert shown.endswith("\n") and hook._bar is None
+@pytest.mark.parametrize("failing_at", [None, 4])
+def test_progress_on_a_terminal_is_a_bar_that_an_error_closes(failing_at, monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    hook = progress.ProgressHook(5, 8, "loss")
+    fails = pytest.raises(tf.errors.InvalidArgumentError)
+    with fails if failing_at else contextlib.nullcontext():
+        train(hook, 5, failing_at)
+    shown = sys.stderr.getvalue()
+    assert ("5/5 steps" in shown and "mean loss 3.0000" in shown) == (failing_at is None)
+    assert shown.endswith("\n") and hook._bar is None
 
 
 def test_a_pause_in_a_pause_counts_once(monkeypatch):
@@ -93,9 +97,9 @@ def test_a_pause_in_a_pause_counts_once(monkeypatch):
     now = 1.0
     before = progress.clock()
     with progress.pausing(), progress.pausing():
-        now = 3.0
+        now = 3.0  # A pause of 2 seconds.
     now = 7.0
-    assert progress.clock() == before + 4.0
+    assert progress.clock() == before + 6.0 - 2.0
 
 
 def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
@@ -107,7 +111,7 @@ def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("device, tag", [(None, "loss"), ("host", "loss_1")])
 def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, capsys):
-    """But if model_fn has its own op named 'loss', the tag of a training is 'loss_1'."""
+    """The tag is 'loss'. If model_fn has its own op of this name, it is 'loss_1' for a training."""
 
     def model_fn(features, labels, mode, params):
         weight = tf.compat.v1.get_variable("weight", [])

@@ -14,6 +14,7 @@ STEPS = 150
 
 
 def learned(output):
+    """Returns the lines with the metrics and the mean prediction."""
     return output.splitlines()[:2]
 
 

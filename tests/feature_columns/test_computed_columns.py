@@ -1,4 +1,4 @@
-"""Tables of bucketized and crossed columns. Their ids are computed from other features."""
+"""Tables of bucketized and crossed columns, whose ids TensorFlow computes from other features."""
 
 import harness
 import numpy as np
@@ -28,12 +28,8 @@ def ids_of_tensorflow(column, features):
     """Returns each sample's ids, computed by TensorFlow's own indicator column."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         indicator = tf.feature_column.indicator_column(column)
-        constants = {
-            key: tf.SparseTensor(*value)
-            if isinstance(value, tf.compat.v1.SparseTensorValue)
-            else tf.constant(value)
-            for key, value in features.items()
-        }
+        convert = tf.compat.v1.convert_to_tensor_or_sparse_tensor
+        constants = {key: convert(value) for key, value in features.items()}
         counts = session.run(tf.compat.v1.feature_column.input_layer(constants, [indicator]))
     return [np.repeat(np.arange(len(row)), row.astype(int)) for row in counts]
 
@@ -46,15 +42,12 @@ DENSE = {
     "heavy": AGE,
     "weight": np.array([[0.5], [2.0], [3.0], [0.25]], np.float32),
 }
-SPARSE = {
-    "age": AGE,
-    "word": WORD,
-    "tags": harness.sparse([["x"], ["y", "z"], [], ["x"]], object),
-}
+SPARSE = {"age": AGE, "word": WORD, "tags": harness.sparse([["x"], ["y", "z"], [], ["x"]], object)}
 COMPUTED = {
     "dense": (DENSE, [buckets("age"), buckets("one"), buckets("pair", 2), crossed()]),
     "sparse": (SPARSE, [buckets("age"), crossed("tags")]),
 }
+"""Form of the input -> (features, columns)."""
 
 
 def estimator(columns, model_dir, device=None):
@@ -77,6 +70,7 @@ def column_of(categorical):
 
 @pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
 def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
+    """Tables, predictions and an export equal NumPy, which gets the ids from TensorFlow."""
     features, computed = COMPUTED[form]
     ids = [ids_of_tensorflow(one, features) for one in computed]
     weights = [np.ones([4, 1], np.float32) for _ in computed]
@@ -93,24 +87,20 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
     built.train(harness.input_fn_of([(features, LABELS)] * 2), steps=2)
     trained = harness.saved(tmp_path / "model", 2)
     rows = {}
-    for column, table, of_column, gains in zip(columns, tables, ids, weights, strict=True):
-        for sample, label, gain in [*zip(of_column, LABELS, gains, strict=True)] * 2:
-            np.subtract.at(table, sample, 0.5 * label * gain)  # SGD with learning rate 0.5.
+    for column, table, ids_of_column, gains in zip(columns, tables, ids, weights, strict=True):
+        # Two steps of SGD with learning rate 0.5. A sample's gradient is its label.
+        for ids_of_sample, label, gain in [*zip(ids_of_column, LABELS, gains, strict=True)] * 2:
+            np.subtract.at(table, ids_of_sample, 0.5 * label * gain)
         (saved,) = (trained[name] for name in trained if f"/{column.name}/" in name)
         np.testing.assert_allclose(saved, table, rtol=1e-6)
-        rows[column.name] = np.stack([table[sample].sum(0) for sample in of_column]) * gains
-    inputs = harness.input_fn_of([(features, LABELS)])
-    predicted = list(built.predict(inputs))
+        rows[column.name] = np.stack([table[one].sum(0) for one in ids_of_column]) * gains
+    predicted = list(built.predict(harness.input_fn_of([(features, LABELS)])))
     served = {}
     if form == "dense":
-        receive = harness.receiver_of(
-            **{
-                key: (tf.as_dtype(value.dtype), [None, *value.shape[1:]])
-                for key, value in features.items()
-            }
-        )
-        serve = harness.exported(built, tmp_path / "out", receive)
-        served = serve(**{key: tf.constant(value) for key, value in features.items()})
+        given = {key: tf.constant(value) for key, value in features.items()}
+        inputs_of = {key: (one.dtype, [None, *one.shape[1:]]) for key, one in given.items()}
+        serve = harness.exported(built, tmp_path / "out", harness.receiver_of(**inputs_of))
+        served = serve(**given)
     for name, wanted in rows.items():
         np.testing.assert_allclose([one[name] for one in predicted], wanted, rtol=1e-6)
         if served:

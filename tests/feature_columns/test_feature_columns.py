@@ -25,6 +25,7 @@ def only_table(column):
 
 
 def both(*keys, size=20, dimension=2, **kwargs):
+    """Returns columns of `keys` that share the table 'both'."""
     return fc.shared_embedding_columns(
         [identity(key, size) for key in keys],
         dimension,
@@ -39,18 +40,18 @@ def both(*keys, size=20, dimension=2, **kwargs):
 @pytest.mark.parametrize(
     "categorical, length, name, feature",
     [
-        (identity("item"), 0, "item", Feature("item", 0, None, "item_embedding", None)),
+        (identity("item"), 0, "item", Feature("item", column_name="item_embedding")),
         (
             fc.weighted_categorical_column(identity("words"), "tf_idf"),
             0,
             "words_weighted_by_tf_idf",
-            Feature("words", 0, "tf_idf", "words_weighted_by_tf_idf_embedding", None),
+            Feature("words", weight_key="tf_idf", column_name="words_weighted_by_tf_idf_embedding"),
         ),
         (
             fc.sequence_categorical_column_with_identity("history", 20),
             3,
             "history",
-            Feature("history", 3, None, "history_embedding", None),
+            Feature("history", 3, column_name="history_embedding"),
         ),
     ],
     ids=["plain", "weighted", "sequence"],
@@ -81,8 +82,8 @@ def test_shared_columns_have_one_table():
     assert table.scope_key == "history_words_shared_embedding"
     assert table.config == ee.TableConfig(20, 4, zeros, "sqrtn", learning_rate_fn=rate)
     assert table.features == (
-        Feature("history", 2, None, "history_shared_embedding", None),
-        Feature("words", 0, None, "words_shared_embedding", None),
+        Feature("history", 2, column_name="history_shared_embedding"),
+        Feature("words", column_name="words_shared_embedding"),
     )
 
 
@@ -101,7 +102,7 @@ def test_tables_and_features_are_sorted():
     assert keys == ["Zebra", "ant", "b", "y", "zebra"]
 
 
-def test_vocabulary_size_counts_buckets(tmp_path):
+def test_a_tables_vocabulary_size_counts_words_and_buckets(tmp_path):
     (tmp_path / "words").write_text("apple\npear\nfig\n")
     for column, size in (
         (fc.categorical_column_with_hash_bucket("w", 7), 7),
@@ -152,13 +153,13 @@ def test_conflicting_columns_are_refused(columns, message):
     assert message in harness.refusal(ValueError, tables_of_columns, columns)
 
 
-def test_two_calls_of_one_shape_share_the_table():
+def test_shared_columns_of_two_calls_share_a_table_of_one_name_and_shape():
     (table,) = tables_of_columns([*both("b"), *both("a")])
     assert (table.name, table.scope_key) == ("tbl_both", "both")
     assert [feature.key for feature in table.features] == ["a", "b"]
 
 
-# Columns that have no table
+# Columns without a table
 
 
 def spec_of(columns):
@@ -235,7 +236,7 @@ def test_sequence_input_layer_refuses_a_column_without_sequence():
 
 
 def two_sequences(b):
-    """Returns TensorFlow's own columns, which are accepted too, and their features."""
+    """Returns features 'a' and `b`, and sequence columns of TensorFlow, which are accepted too."""
     columns = [
         tf.feature_column.embedding_column(
             tf.feature_column.sequence_categorical_column_with_identity(key, 5),

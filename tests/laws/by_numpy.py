@@ -14,8 +14,8 @@ import trainings
 TOLERANCE = 2e-5
 
 
-def check(training):
-    """Raises AssertionError, which names step and variable, if a training goes wrong."""
+def assert_each_step_equals_numpy(training):
+    """Trains, and raises AssertionError, which names step and variable, for a wrong result."""
     weights = []
     state = None
     steps = host_engine.steps(
@@ -111,7 +111,7 @@ import by_numpy
 import trainings
 
 # {training}
-by_numpy.check(trainings.training({seed}, native={native}))
+by_numpy.assert_each_step_equals_numpy(trainings.training({seed}, native={native}))
 """
 
 
@@ -120,7 +120,7 @@ def main():
     for seed in map(int, seeds):
         training = trainings.training(seed, kernels == "native")
         try:
-            check(training)
+            assert_each_step_equals_numpy(training)
         except Exception:
             print(REPEATS.format(training=training, seed=seed, native=training.native))
             raise

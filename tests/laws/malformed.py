@@ -119,16 +119,11 @@ class Program:
         # Strings do not reach a TPU.
         self.features = [one for one in FEATURES[part] if not use_tpu or one.dtype is not object]
         self.fixed, self.cores, self.datasets = use_tpu, cores, deployment == "PER_HOST_V2"
-        estimator = ee.TPUEstimator(
-            self.model_fn,
-            config=ee.RunConfig(save_summary_steps=None, tpu_config=ee.TPUConfig(1, **tpu)),
-            use_tpu=use_tpu,
-            train_batch_size=BATCH,
-            embedding_config_spec=ee.EmbeddingConfigSpec(
-                [column(feature) for feature in self.features],
-                ee.StochasticGradientDescentParameters(1.0),
-            ),
-        )
+        config = ee.RunConfig(save_summary_steps=None, tpu_config=ee.TPUConfig(1, **tpu))
+        sgd = ee.StochasticGradientDescentParameters(1.0)
+        spec = ee.EmbeddingConfigSpec([column(feature) for feature in self.features], sgd)
+        program = {"config": config, "embedding_config_spec": spec, "train_batch_size": BATCH}
+        estimator = ee.TPUEstimator(self.model_fn, use_tpu=use_tpu, **program)
         graph = tf.Graph()
         with graph.as_default():
             estimator._create_and_assert_global_step(graph)

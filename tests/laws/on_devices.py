@@ -35,28 +35,23 @@ def inexact(seed, made, samples):
 
 def variables(device, training, folder):
     """Returns the variables of a training's last checkpoint. Its batches are repeated."""
-    spec, batches = training.spec(), training.batches()
-    estimator = harness.estimator(
-        harness.gradient_model_fn([feature.key for feature in training.features]),
-        spec,
-        folder / device,
-        len(training.features[0].ids[0]),
-        device,
-        training.cores,
-        {**harness.SILENT, "save_checkpoints_steps": STEPS},
-        {"iterations_per_loop": 4},
-    )
+    spec, batches, cores = training.spec(), training.batches(), training.cores
+    model_fn = harness.gradient_model_fn([feature.key for feature in training.features])
+    run, tpu = {**harness.SILENT, "save_checkpoints_steps": STEPS}, {"iterations_per_loop": 4}
+    size = len(training.features[0].ids[0])
+    estimator = harness.estimator(model_fn, spec, folder / device, size, device, cores, run, tpu)
     estimator.train(lambda params: harness.dataset(batches).repeat(), max_steps=STEPS)
     return harness.saved(folder / device, STEPS)
 
 
-def check(seed, cores, folder):
-    """Raises AssertionError if a variable differs after all steps."""
-    same(*(variables(device, training(seed, cores), folder) for device in ("host", "pjrt+tables")))
+def assert_jax_devices_equal_an_emulated_tpu(seed, cores, folder):
+    """Trains on both, and raises AssertionError if a variable differs after all steps."""
+    drawn = training(seed, cores)
+    assert_same(*(variables(device, drawn, folder) for device in ("host", "pjrt+tables")))
 
 
-def check_servers(seed, native, folder):
-    """Raises AssertionError if two parameter servers train otherwise than one process."""
+def assert_servers_equal_one_process(seed, native, folder):
+    """Trains on two parameter servers and in one process, and compares all variables."""
     made = trainings.training(seed, native, cores=1, wrong=0.0)
     made = inexact(seed, made, trainings.SAMPLES)
     spec = made.spec()._replace(partition_strategy=("div", "mod")[seed % 2])
@@ -74,10 +69,10 @@ def check_servers(seed, native, folder):
         )
     )
     estimator(ee.RunConfig(model_dir=str(folder / "process"))).train(input_fn)
-    same(*(harness.saved(folder / name, trainings.STEPS) for name in ("process", "servers")))
+    assert_same(*(harness.saved(folder / name, trainings.STEPS) for name in ("process", "servers")))
 
 
-def same(want, got, owner=""):
+def assert_same(want, got, owner=""):
     """Raises AssertionError if arrays of the same names differ by more than rounding."""
     assert got.keys() == want.keys(), owner
     for name, values in want.items():

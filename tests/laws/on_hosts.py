@@ -142,19 +142,12 @@ def doubled(of_steps):
 def train(name, folder, device, cores):
     """Trains, evaluates, trains on and predicts. The chief writes what it sees to the folder."""
     made, seen = program(name, cores), []
-    estimator = harness.estimator(
-        made.model_fn(seen),
-        made.spec,
-        folder,
-        made.samples,
-        device,
-        cores if device == "host" else None,
-        {**harness.SILENT, "save_checkpoints_steps": made.loop, "keep_checkpoint_max": None},
-        {
-            "iterations_per_loop": made.loop,
-            "per_host_input_for_training": getattr(ee.InputPipelineConfig, made.pipeline),
-        },
-    )
+    cores = cores if device == "host" else None
+    run = {**harness.SILENT, "save_checkpoints_steps": made.loop, "keep_checkpoint_max": None}
+    pipeline = getattr(ee.InputPipelineConfig, made.pipeline)
+    tpu = {"iterations_per_loop": made.loop, "per_host_input_for_training": pipeline}
+    of_program = made.model_fn(seen), made.spec, folder, made.samples
+    estimator = harness.estimator(*of_program, device, cores, run, tpu)
     estimator.train(made.input_fn, max_steps=STEPS // 2)
     mean = estimator.evaluate(made.input_fn, steps=2)["mean"]
     estimator.train(made.input_fn, max_steps=STEPS)
@@ -171,12 +164,12 @@ def results(folder):
         return {**every_checkpoint(folder), **seen}
 
 
-def check(name, folder, cores):
-    """Raises AssertionError if the hosts' training differs from an emulated TPU's."""
+def assert_hosts_equal_an_emulated_tpu(name, folder, cores):
+    """Trains on an emulated TPU, and compares with what the hosts wrote in `folder`."""
     got = results(folder / f"hosts-{name}")
     train(name, folder / f"emulated-{name}", "host", cores)
     want = results(folder / f"emulated-{name}")
-    on_devices.same(want, got, f"of {name}")
+    on_devices.assert_same(want, got, f"of {name}")
 
 
 def main(folder, cores, *programs):

@@ -15,27 +15,25 @@ import trainings
 
 TRAININGS = 10
 """Number of trainings per process."""
-
-
 SEEDS = (1559, 5268, 6665, 3040)
-"""Of trainings that together have every optimizer, form and option."""
+"""Seeds of `trainings.training` that together draw every optimizer, form of ids and option."""
 
 
 @pytest.mark.parametrize(
     ("seed", "kernels"), [(5268, "tensorflow"), *((seed, "native") for seed in SEEDS)]
 )
-def test_a_training_equals_numpy(seed, kernels, request):
+def test_a_random_training_equals_numpy_after_each_step(seed, kernels, request):
     if kernels == "native":
         request.getfixturevalue("native_library")
-    by_numpy.check(trainings.training(seed, kernels == "native"))
+    by_numpy.assert_each_step_equals_numpy(trainings.training(seed, kernels == "native"))
 
 
-def test_these_trainings_run_the_lines_of_every_fault():
-    made = [trainings.training(seed, native=True) for seed in SEEDS]
-    assert all(any(map(fault.shows, made)) for fault in faults.FAULTS)
-    of_tables = [table for training in made for table in training.tables.values()]
-    assert {table.optimizer.name for table in of_tables} == set(trainings.CLASSES)
-    assert {feature.form for table in of_tables for feature in table.features} == {*trainings.FORMS}
+def test_the_seeds_draw_every_optimizer_and_form_and_run_the_lines_of_every_fault():
+    drawn = [trainings.training(seed, native=True) for seed in SEEDS]
+    assert all(any(map(fault.shows, drawn)) for fault in faults.FAULTS)
+    tables = [table for training in drawn for table in training.tables.values()]
+    assert {table.optimizer.name for table in tables} == set(trainings.CLASSES)
+    assert {feature.form for table in tables for feature in table.features} == {*trainings.FORMS}
 
 
 @pytest.mark.slow
@@ -55,7 +53,10 @@ def test_random_trainings_equal_numpy(part, request):
 
 @pytest.mark.slow
 def test_planted_faults_are_found(native_library, tmp_path):
-    """Plants faults in the Python rules and the C++ kernels of a copy of the package."""
+    """Plants faults in the Python rules and the C++ kernels of a copy of the package.
+
+    Each makes a training differ from NumPy. Trainings equal NumPy if all faults are turned off.
+    """
     faults.plant(tmp_path)
     done = processes.run(
         "import faults; faults.main()",
@@ -75,8 +76,8 @@ def test_planted_faults_are_found(native_library, tmp_path):
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("seed", range(2000, 2030))
 def test_random_trainings_with_tables_on_devices(seed, eight_devices, tmp_path):
-    """Compares with an emulated TPU, after 20 steps."""
-    on_devices.check(seed, (1, 3, 8)[seed % 3], tmp_path)
+    cores = (1, 3, 8)[seed % 3]
+    on_devices.assert_jax_devices_equal_an_emulated_tpu(seed, cores, tmp_path)
 
 
 @pytest.mark.slow
@@ -84,9 +85,8 @@ def test_random_trainings_with_tables_on_devices(seed, eight_devices, tmp_path):
 @pytest.mark.parametrize("kernels", ["tensorflow", "native"])
 @pytest.mark.parametrize("seed", range(3000, 3020))
 def test_random_trainings_on_servers(seed, kernels, native_library, tmp_path, monkeypatch):
-    """Compares two parameter servers with one process."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", str(int(kernels == "native")))
-    on_devices.check_servers(seed, kernels == "native", tmp_path)
+    on_devices.assert_servers_equal_one_process(seed, kernels == "native", tmp_path)
 
 
 @pytest.mark.slow
@@ -95,7 +95,7 @@ def test_random_trainings_on_servers(seed, kernels, native_library, tmp_path, mo
 @pytest.mark.parametrize("part", range(12))
 @pytest.mark.parametrize(("hosts", "devices"), [(2, 4), (3, 2)])
 def test_random_programs_on_several_hosts(part, hosts, devices, eight_devices, tmp_path):
-    """Compares with an emulated TPU: all checkpoints, host_call, an evaluation, predictions."""
+    """All checkpoints, host_call, an evaluation and predictions equal those of an emulated TPU."""
     names = on_hosts.names(part, 2)
     processes.run_command(
         *("cluster", "--device=pjrt", "--tables=device", f"--hosts={hosts}"),
@@ -106,4 +106,4 @@ def test_random_programs_on_several_hosts(part, hosts, devices, eight_devices, t
         XLA_FLAGS=None,
     )
     for name in names:
-        on_hosts.check(name, tmp_path, hosts * devices)
+        on_hosts.assert_hosts_equal_an_emulated_tpu(name, tmp_path, hosts * devices)

@@ -168,19 +168,10 @@ def training(
     for number in range(int(rng.integers(1, 4))):
         optimizer = _optimizer(rng, str(rng.choice(classes)), may_take_turns)
         tables[f"t{number}"] = _table(rng, f"x{number}", optimizer, wrong)
-    pipelined, summarized, optimized = (bool(one) for one in rng.random(3) < 0.3)
-    return Training(
-        seed,
-        native,
-        cores,
-        shards,
-        pipelined,
-        summarized,
-        optimized,
-        limit=_one_of(rng, None, 1.0),
-        multipliers=_one_of(rng, None, [0.5, -2.0, 1.0]),
-        tables=tables,
-    )
+    # pipelined, summarized and optimized.
+    switches = [bool(one) for one in rng.random(3) < 0.3]
+    limit, multipliers = _one_of(rng, None, 1.0), _one_of(rng, None, [0.5, -2.0, 1.0])
+    return Training(seed, native, cores, shards, *switches, limit, multipliers, tables)
 
 
 def _table(rng, prefix, optimizer, wrong):

@@ -62,11 +62,11 @@ def test_an_emulated_core_trains_as_without_a_tpu(tmp_path):
         made = estimator(train_op, tmp_path / train_op.__name__)
         made.train(input_fn, steps=2)
         saved = {"w": w, "w/Momentum": momentum, "global_step": 2}
-        harness.same(harness.saved(made.model_dir, 2), saved)
+        harness.assert_same(harness.saved(made.model_dir, 2), saved)
     # Both have the same model in other modes.
     y = np.float32(X * w)
     metrics = {"y": np.mean(y), "loss": np.sum(np.square(y - 3)), "global_step": 2}
-    harness.same(made.evaluate(input_fn), metrics)
+    harness.assert_same(made.evaluate(input_fn), metrics)
     np.testing.assert_allclose([one["y"] for one in made.predict(input_fn)], [*y, *y], 1e-5)
     serve = harness.exported(made, tmp_path / "export", harness.receiver_of(x=(tf.float32, [None])))
     np.testing.assert_allclose(serve(tf.constant(X))["y"], y, 1e-5)

@@ -50,23 +50,14 @@ def model_fn_of(tpu_columns, seen=None):
         hidden = tf.concat(
             [flat, tf.reduce_sum(sequence, 1), tf.cast(lengths, tf.float32)[:, None]], axis=1
         )
-        output = tf.compat.v1.layers.dense(
-            hidden,
-            1,
-            kernel_initializer=tf.compat.v1.glorot_uniform_initializer(seed=3),
-            name="output",
-        )[:, 0]
+        start = tf.compat.v1.glorot_uniform_initializer(seed=3)
+        output = tf.compat.v1.layers.dense(hidden, 1, kernel_initializer=start, name="output")[:, 0]
         if mode == ee.ModeKeys.PREDICT:
             return harness.served(mode, output=output, hidden=hidden)
-        return harness.minimized(
-            mode,
-            loss=tf.reduce_mean(tf.square(output - labels)),
-            optimizer=tf.compat.v1.train.AdagradOptimizer(0.1),
-            eval_metrics=(
-                lambda output: {"mean_output": tf.compat.v1.metrics.mean(output)},
-                [output],
-            ),
-        )
+        loss = tf.reduce_mean(tf.square(output - labels))
+        optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+        metrics = (lambda output: {"mean_output": tf.compat.v1.metrics.mean(output)}, [output])
+        return harness.minimized(mode, loss, optimizer=optimizer, eval_metrics=metrics)
 
     return model_fn
 

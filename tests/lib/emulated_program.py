@@ -28,10 +28,7 @@ WORDS, PAST = fc.shared_embedding_columns(
     initializer=harness.initializer(RNG.random([VOCABULARY, 4]).astype(np.float32)),
     max_sequence_lengths=[0, 2],
 )
-SPEC = ee.EmbeddingConfigSpec(
-    feature_columns=[WORDS, PAST],
-    optimization_parameters=ee.AdamParameters(0.01, sum_inside_sqrt=False),
-)
+SPEC = ee.EmbeddingConfigSpec([WORDS, PAST], ee.AdamParameters(0.01, sum_inside_sqrt=False))
 
 
 def examples(count=48):
@@ -90,16 +87,9 @@ def trained(
     **more,
 ):
     """Trains, and returns the estimator and every variable of every checkpoint."""
-    estimator = make(
-        model_fn,
-        model_dir,
-        cores,
-        spec=spec,
-        batch=16,
-        tpu={**(tpu or {}), "device": device},
-        run={"save_checkpoints_steps": 1, "keep_checkpoint_max": None},
-        **more,
-    )
+    tpu = {**(tpu or {}), "device": device}
+    run = {"save_checkpoints_steps": 1, "keep_checkpoint_max": None}
+    estimator = make(model_fn, model_dir, cores, spec=spec, batch=16, tpu=tpu, run=run, **more)
     estimator.train(input_fn, max_steps=steps, hooks=list(hooks))
     return estimator, every_checkpoint(model_dir)
 

@@ -4,10 +4,10 @@ import functools
 import json
 import pathlib
 
+import descriptors
 import harness
 import numpy as np
 import tensorflow as tf
-from descriptors import GOLDEN_CLASSES
 
 import estimator_emb as ee
 
@@ -21,24 +21,17 @@ def parameters_of(case):
     hyper = dict(case["hyper"])
     hyper.pop("combiner")
     hyper.pop("num_shards", None)
-    arguments = {}
-    for limit in ("clip_gradient", "clip_weight"):
-        low, high = hyper.pop(limit, (None, None))
-        arguments |= {f"{limit}_min": low, f"{limit}_max": high}
     rate = hyper.pop("learning_rate")
     rates = rate if isinstance(rate, list) else None
     if case["optimizer"] == "CenteredRmsProp":
         assert hyper.pop("initial_ms") == 0
-    cls = GOLDEN_CLASSES[case["optimizer"]]
-    if case["optimizer"] == "FrequencyEstimator":
-        arguments = {}
-    else:
-        arguments["learning_rate"] = 0.5 if rates else rate
+    if case["optimizer"] != "FrequencyEstimator":
+        hyper = {**descriptors.arguments(hyper), "learning_rate": 0.5 if rates else rate}
     renamed = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
     if case["optimizer"] in ("Ftrl", "ProximalYogi"):
         renamed["initial_accumulator"] = "initial_accumulator_value"
-    arguments |= {renamed.get(name, name): value for name, value in hyper.items()}
-    return cls(**arguments), rates
+    arguments = {renamed.get(name, name): value for name, value in hyper.items()}
+    return descriptors.GOLDEN_CLASSES[case["optimizer"]](**arguments), rates
 
 
 def spec_of(*cases):
@@ -101,27 +94,22 @@ def batches(*dimensions, samples=SAMPLES, gradients=True):
     return made
 
 
-def check_training(cases, model_dir, device, num_shards):
+def assert_trains_like_golden(cases, model_dir, device, num_shards):
     """Trains one table per case, all in one training, and compares each table with its case."""
     spec = spec_of(*cases)
     dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
-    estimator = harness.estimator(
-        harness.gradient_model_fn(list(spec.feature_to_config_dict)),
-        spec,
-        model_dir,
-        device=device,
-        num_shards=num_shards,
-    )
+    model_fn, cores = harness.gradient_model_fn([*spec.feature_to_config_dict]), num_shards
+    estimator = harness.estimator(model_fn, spec, model_dir, device=device, num_shards=cores)
     estimator.train(harness.input_fn_of(batches(*dimensions)), steps=3)
     for number, case in enumerate(cases):
-        check_steps(case, model_dir, table=f"t{number}")
+        assert_steps_equal_golden(case, model_dir, table=f"t{number}")
 
 
-# check_steps reads the same checkpoints for each case of a training, so they are cached.
+# All cases of a training read the same checkpoints.
 _saved = functools.lru_cache(3)(harness.saved)
 
 
-def check_steps(case, model_dir, tolerance=1e-5, table="t0"):
+def assert_steps_equal_golden(case, model_dir, tolerance=1e-5, table="t0"):
     """Compares a table's values and slots after steps 1 to 3 with the case."""
     parameters, _ = parameters_of(case)
     for step in (1, 2, 3):
@@ -132,10 +120,5 @@ def check_steps(case, model_dir, tolerance=1e-5, table="t0"):
         saved = {"parameters": "", **{slot.name: slot.suffix for slot in parameters.slots}}
         assert saved.keys() == expected.keys()
         for name, suffix in saved.items():
-            np.testing.assert_allclose(
-                got[table + suffix],
-                expected[name],
-                atol=tolerance,
-                rtol=tolerance,
-                err_msg=f"{name} of {case['name']} after step {step}",
-            )
+            owner, value = f"{name} of {case['name']} after step {step}", got[table + suffix]
+            np.testing.assert_allclose(value, expected[name], tolerance, tolerance, err_msg=owner)

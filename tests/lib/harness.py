@@ -282,7 +282,7 @@ class Fetches(v1.train.SessionRunHook):
         self.values.append(run_values.results.tolist())
 
 
-def same(got, want, rtol=1e-5, atol=1e-5):
+def assert_same(got, want, rtol=1e-5, atol=1e-5):
     """Asserts that two dicts hold the same arrays, up to rounding."""
     assert want and got.keys() == want.keys()
     for name, value in want.items():

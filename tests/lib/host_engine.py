@@ -133,12 +133,12 @@ def whole(variables, name):
     return np.concatenate([variables[one] for one in parts])
 
 
-def same(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
+def assert_same_on_both_kernels(spec, batches, rtol=2e-5, atol=2e-6, **kwargs):
     """Trains with and without native kernels. Compares all results, and returns them."""
     want = train(spec, batches, native=False, **kwargs)
     got = train(spec, batches, native=True, **kwargs)
     for of_got, of_want in zip([*got[0], got[1]], [*want[0], want[1]], strict=True):
-        harness.same(of_got, of_want, rtol, atol)
+        harness.assert_same(of_got, of_want, rtol, atol)
     return got
 
 

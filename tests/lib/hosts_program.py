@@ -94,13 +94,9 @@ def estimator(model_dir, case, device="pjrt", cores=None):
     """Returns the estimator of a case. `cores` is the number of cores of an emulated TPU."""
     if case == "other folder" and is_second():
         model_dir = f"{model_dir}-of-host-1"
-    config = ee.RunConfig(
-        model_dir=str(model_dir),
-        save_checkpoints_steps=LOOP,
-        keep_checkpoint_max=None,
-        tf_random_seed=1,
-        tpu_config=ee.TPUConfig(LOOP, device=device, num_shards=cores),
-    )
+    run = {"save_checkpoints_steps": LOOP, "keep_checkpoint_max": None, "tf_random_seed": 1}
+    tpu = ee.TPUConfig(LOOP, device=device, num_shards=cores)
+    config = ee.RunConfig(tpu, model_dir=str(model_dir), **run)
     model_fn, spec = emulated_program.model_fn, emulated_program.SPEC
     if case == "other step" and is_second():
         model_fn = twice_the_ages

@@ -37,16 +37,10 @@ def make(
     rate=1.0,
     **kwargs,
 ):
-    column = fc.embedding_column(
-        tf.feature_column.categorical_column_with_identity("id", 3),
-        2,
-        initializer=tf1.constant_initializer(1.0),
-    )
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[column],
-        optimization_parameters=ee.StochasticGradientDescentParameters(rate),
-        pipeline_execution_with_tensor_core=pipelined,
-    )
+    ids = tf.feature_column.categorical_column_with_identity("id", 3)
+    column = fc.embedding_column(ids, 2, initializer=tf1.constant_initializer(1.0))
+    sgd = ee.StochasticGradientDescentParameters(rate)
+    spec = ee.EmbeddingConfigSpec([column], sgd, pipeline_execution_with_tensor_core=pipelined)
     tpu = {
         "iterations_per_loop": iterations,
         "per_host_input_for_training": ee.InputPipelineConfig.PER_HOST_V2,

@@ -67,9 +67,5 @@ def changed_everywhere(cls):
     """Returns arguments that all differ from their defaults and are valid together."""
     changed = {name: other_value(name, value) for name, value in example_arguments(cls).items()}
     # With gradient limits or lazy_adam=False, use_gradient_accumulation=False is invalid.
-    together = {
-        "use_gradient_accumulation": True,
-        "clip_weight_max": 0.5,
-        "clip_gradient_max": 0.5,
-    }
+    together = {"use_gradient_accumulation": True, "clip_weight_max": 0.5, "clip_gradient_max": 0.5}
     return {name: together.get(name, value) for name, value in changed.items()}

@@ -128,11 +128,7 @@ def _clip(x, limits):
 def gains(weights, combiner):
     """Returns the factor of each id of a sample, forward and backward: weight / norm."""
     weights = np.asarray(weights, np.float64)
-    norm = {
-        "sum": 1.0,
-        "mean": weights.sum(),
-        "sqrtn": np.sqrt((weights**2).sum()),
-    }[combiner]
+    norm = {"sum": 1.0, "mean": weights.sum(), "sqrtn": np.sqrt((weights**2).sum())}[combiner]
     return weights / norm if norm != 0 else np.zeros_like(weights)
 
 

@@ -74,15 +74,12 @@ class Cluster:
 
     def forget(self, job, index, names):
         """Deletes the variables `names` from a task. Returns how many of them it had."""
+        ops, shape = tf.raw_ops, {"dtype": tf.float32, "shape": None}
         with tf.Graph().as_default() as graph, tf.device(f"/job:{job}/task:{index}"):
-            handles = [
-                tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=None, shared_name=name)
-                for name in names
-            ]
-            held = [tf.raw_ops.VarIsInitializedOp(resource=handle) for handle in handles]
+            handles = [ops.VarHandleOp(shared_name=name, **shape) for name in names]
+            held = [ops.VarIsInitializedOp(resource=one) for one in handles]
             gone = [
-                tf.raw_ops.DestroyResourceOp(resource=handle, ignore_lookup_error=True)
-                for handle in handles
+                ops.DestroyResourceOp(resource=one, ignore_lookup_error=True) for one in handles
             ]
         target = f"grpc://{self.cluster[job][index]}"
         with tf.compat.v1.Session(target, graph=graph) as session:

@@ -66,12 +66,9 @@ def model_fn_of(tpu_columns, keys=()):
         kernel = tf.compat.v1.get_variable("kernel", [tf.concat(inputs, 1).shape[1], 1])
         output = tf.matmul(tf.concat(inputs, 1), kernel)[:, 0]
         loss = tf.reduce_mean(tf.square(output - labels))
-        return harness.minimized(
-            mode,
-            loss,
-            optimizer=tf.compat.v1.train.AdagradOptimizer(0.1),
-            eval_metrics=(lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output]),
-        )
+        metrics = (lambda output: {"mean": tf.compat.v1.metrics.mean(output)}, [output])
+        optimizer = tf.compat.v1.train.AdagradOptimizer(0.1)
+        return harness.minimized(mode, loss, optimizer=optimizer, eval_metrics=metrics)
 
     return model_fn
 
@@ -245,13 +242,8 @@ def train(made, input_fn, **kwargs):
     with _stopped_at(training, "MonitoredTrainingSession", made, found):
         made.train(input_fn, **{"max_steps": 20, **kwargs})
     (train_op,) = found["graph"].get_collection("_tpu_train_op")
-    return Reached(
-        found["graph"],
-        list(found["hooks"]),
-        list(found["chief_only_hooks"]),
-        train_op,
-        found["scaffold"],
-    )
+    hooks, chief_hooks = list(found["hooks"]), list(found["chief_only_hooks"])
+    return Reached(found["graph"], hooks, chief_hooks, train_op, found["scaffold"])
 
 
 def evaluate(made, input_fn, **kwargs):

@@ -11,12 +11,8 @@ import estimator_emb as ee
 
 ROWS, DIMENSION = 50, 4
 CALLS = ("train", "evaluate", "predict", "export")
-WAYS = {
-    "host": {},
-    "emulated": {"device": "host"},
-    "8 cores": {"device": "host", "num_shards": 8},
-    "3 servers": {},
-}
+CORES = {"host": None, "emulated": 1, "8 cores": 8, "3 servers": None}
+"""Where an estimator runs -> number of cores of its emulated TPU."""
 
 
 def spec(rows=ROWS, dimension=DIMENSION, parameters=None, name="words"):
@@ -38,9 +34,8 @@ def make(model_dir, way="host", units=1, layer="output", scaffold_fn=None, start
             return harness.served(mode, output=output)._replace(scaffold_fn=scaffold_fn)
         return harness.minimized(mode, tf.reduce_mean(output), 0.1, scaffold_fn=scaffold_fn)
 
-    return harness.estimator(
-        model_fn, spec(**table), model_dir, batch_size=8, warm_start_from=start, **WAYS[way]
-    )
+    options = {"batch_size": 8, "num_shards": CORES[way], "warm_start_from": start}
+    return harness.estimator(model_fn, spec(**table), model_dir, **options)
 
 
 def input_fn(params):

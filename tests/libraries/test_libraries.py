@@ -24,8 +24,8 @@ PAGES = {
 """Page -> the package that the page describes."""
 
 
-def run(folder, page, *command):
-    """Runs a command in a folder and returns its output. Skips if the page's package is missing."""
+def run_or_skip(folder, page, *command):
+    """Runs Python in a folder and returns its output. Skips if the page's package is missing."""
     if importlib.util.find_spec(PAGES[page]) is None:
         pytest.skip(f"{PAGES[page]} is not installed")
     paths = os.pathsep.join([str(documents.REPOSITORY), os.environ.get("PYTHONPATH", "")])
@@ -47,15 +47,16 @@ def test_a_library_page_is_short(page):
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted({*PAGES} - {"docs/libraries/tfx.md"}))
 def test_a_library_pages_program_runs(page, tmp_path):
-    printed = run(tmp_path, page, documents.__file__, str(tmp_path), page)
-    assert f"{page}: " in printed
+    printed = run_or_skip(tmp_path, page, documents.__file__, str(tmp_path), page)
+    assert f"{page}: " in printed  # `documents` prints this after the page's last line has run.
 
 
 @pytest.mark.slow
-def test_a_tfx_trainer_runs_run_fn(tmp_path):
+def test_a_tfx_trainer_runs_the_pages_run_fn(tmp_path):
+    """`tfx_trainer.py` asks for 5 steps."""
     page = "docs/libraries/tfx.md"
     (tmp_path / "trainer_module.py").write_text(documents.program_of(page))
     program = pathlib.Path(__file__).with_name("tfx_trainer.py")
-    run(tmp_path, page, str(program), str(tmp_path / "trainer_module.py"))
+    run_or_skip(tmp_path, page, str(program), str(tmp_path / "trainer_module.py"))
     assert (tmp_path / "model/Format-Serving/saved_model.pb").exists()
     assert tf.train.latest_checkpoint(str(tmp_path / "run")).endswith("model.ckpt-5")

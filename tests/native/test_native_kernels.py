@@ -5,7 +5,7 @@ import host_engine
 import numpy as np
 import pytest
 import tensorflow as tf
-from host_engine import one_table, same
+from host_engine import assert_same_on_both_kernels, one_table
 
 import estimator_emb as ee
 
@@ -19,7 +19,7 @@ def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
     """These sizes cover each number of sorting passes, and tables shared by several threads."""
     rng = np.random.default_rng(rows)
     ids = (rng.zipf(1.2, count) - 1) * 7919 % rows
-    same(
+    assert_same_on_both_kernels(
         one_table(ee.AdagradParameters(0.1), rows, 1),
         [({"x": ids}, {"x": np.round(harness.normal(rng, count, 1) * 8) / 8})],  # Exact sums.
         shards=shards,
@@ -36,7 +36,7 @@ def test_kernels_equal_the_ops_beyond_the_cpu_cache(dimension, positions):
     feature = {"max_sequence_length": positions or 0}
     spec = one_table(ee.AdagradParameters(0.1), 5000, dimension, feature=feature)
     slopes = np.round(harness.normal(rng, *shape, dimension) * 8) / 8  # Their sums are exact.
-    same(spec, [({"x": ids}, {"x": slopes})])
+    assert_same_on_both_kernels(spec, [({"x": ids}, {"x": slopes})])
 
 
 def test_results_do_not_depend_on_threads():

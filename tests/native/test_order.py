@@ -72,7 +72,7 @@ def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores
         optimization_parameters=ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated),
     )
     batches = [(batch, harness.random_gradients(rng, spec, size))] * 2
-    host_engine.same(spec, batches, atol=5e-6, num_cores=cores)
+    host_engine.assert_same_on_both_kernels(spec, batches, atol=5e-6, num_cores=cores)
 
 
 def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):

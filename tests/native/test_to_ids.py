@@ -158,4 +158,4 @@ def test_strings_for_sharded_tables_equal_tensorflows_ops():
     }
     slopes = {key: np.random.default_rng(0).normal(size=[6, 4]) for key in features}
     batches = [(features, {key: one.astype(np.float32) for key, one in slopes.items()})] * 2
-    host_engine.same(spec, batches, shards=3)
+    host_engine.assert_same_on_both_kernels(spec, batches, shards=3)

@@ -18,7 +18,7 @@ def input_fn():
 
 
 def trained():
-    """Returns a Keras model with averages and a frozen layer far from their initial values."""
+    """Returns a Keras model with weights far from their initial values, also those not trained."""
     tf.keras.backend.clear_session()
     given = tf.keras.Input([3], name="x")
     # Momentum 1 and rate 0 keep all weights unchanged in the estimator's training.
@@ -35,24 +35,24 @@ def trained():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("saved_as", ["checkpoint", "saver"])
-def test_model_to_estimator_keeps_all_weights(saved_as, tmp_path, caplog):
+@pytest.mark.parametrize("checkpoint_format", ["checkpoint", "saver"])
+def test_model_to_estimator_keeps_all_weights(checkpoint_format, tmp_path, caplog):
     model = trained()
     want = dict(zip(("loss", "mae"), model.evaluate(X, Y, 16, verbose=0), strict=True))
     predicted = model.predict(X, 16, verbose=0)
     caplog.set_level("INFO", "estimator_emb")
     estimator = tf.keras.estimator.model_to_estimator(
-        model, model_dir=str(tmp_path), checkpoint_format=saved_as
+        model, model_dir=str(tmp_path), checkpoint_format=checkpoint_format
     )
 
-    def check(step):
+    def assert_results_equal_keras(step):
         got = estimator.evaluate(input_fn)
         assert got.pop("global_step") == step
-        harness.same(got, want)
+        harness.assert_same(got, want)
         rows = [next(iter(one.values())) for one in estimator.predict(input_fn)]
         np.testing.assert_allclose(rows, predicted, rtol=1e-5)
 
-    check(0)
+    assert_results_equal_keras(step=0)
     source = "the weights are those of the Keras model that model_to_estimator was given."
     said = [line for line in harness.said(caplog) if "weights" in line or "model_dir" in line]
     assert said == [f"evaluate: {source}", f"predict: {source}"]
@@ -61,17 +61,17 @@ def test_model_to_estimator_keeps_all_weights(saved_as, tmp_path, caplog):
     )
     (served,) = exported(x=tf.constant(X)).values()
     np.testing.assert_allclose(served, predicted, rtol=1e-5)
-    estimator.train(input_fn, steps=1)
-    check(1)
+    estimator.train(input_fn, steps=1)  # Saves the weights, which `trained` keeps unchanged.
+    assert_results_equal_keras(step=1)
 
 
-def test_model_to_estimator_resumes_from_its_folder(tmp_path):
+def test_model_to_estimator_takes_the_weights_of_a_checkpoint_in_its_folder(tmp_path):
     model = trained()
     loss = np.mean(np.square(model(X) - Y))
     estimator = tf.keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))
     estimator.train(input_fn, steps=1)
-    again = trained()
-    again.set_weights([one * 0 for one in again.get_weights()])
-    estimator = tf.keras.estimator.model_to_estimator(again, model_dir=str(tmp_path))
+    zeros = trained()
+    zeros.set_weights([one * 0 for one in zeros.get_weights()])
+    estimator = tf.keras.estimator.model_to_estimator(zeros, model_dir=str(tmp_path))
     got = estimator.evaluate(input_fn)
     assert got["global_step"] == 1 and got["loss"] == pytest.approx(loss, rel=1e-5)

@@ -13,8 +13,8 @@ from tensorflow_estimator.python.estimator.api._v2.estimator import experimental
 import estimator_emb as ee
 
 v1 = tf.compat.v1
-WAYS = {"host": None, "emulated": 2}
-"""Device -> number of cores."""
+CORES = {"host": None, "emulated": 2}
+"""Where a TPUEstimator trains -> number of cores of its emulated TPU."""
 ITEMS = np.arange(4, dtype=np.int64)
 
 
@@ -42,13 +42,11 @@ def plain(model_dir):
     return ee.Estimator(plain_model_fn, config=config)
 
 
-def of_ours(way, model_dir, model_fn=None):
-    device = None if WAYS[way] is None else "host"
+def with_a_table(place, model_dir, model_fn=None):
+    """Returns a TPUEstimator. `place` is a key of `CORES`."""
+    spec = harness.tables_spec({"item": ee.TableConfig(8, 2)}, ee.AdagradParameters(0.1))
     model_fn = model_fn or harness.gradient_model_fn(["item"])
-    return harness.estimator(model_fn, SPEC, model_dir, device=device, num_shards=WAYS[way])
-
-
-SPEC = harness.tables_spec({"item": ee.TableConfig(8, 2)}, ee.AdagradParameters(0.1))
+    return harness.estimator(model_fn, spec, model_dir, num_shards=CORES[place])
 
 
 def input_fn(params=None):
@@ -69,18 +67,19 @@ class StopsAtFourthCall:
 
 EVERY_SECOND = {"run_every_secs": None, "run_every_steps": 2}
 HOOKS = {
-    "make_early_stopping_hook": lambda hook, made: hook(made, StopsAtFourthCall(), **EVERY_SECOND),
-    # These hooks look at the metrics that `Evaluated` writes, from step 4 on.
-    "stop_if_higher_hook": lambda hook, made: hook(made, "x", 3.0, min_steps=4, **EVERY_SECOND),
-    "stop_if_lower_hook": lambda hook, made: hook(made, "y", 4.0, min_steps=4, **EVERY_SECOND),
-    "stop_if_no_decrease_hook": lambda hook, made: hook(made, "y", 3, min_steps=4, **EVERY_SECOND),
-    "stop_if_no_increase_hook": lambda hook, made: hook(made, "x", 3, min_steps=4, **EVERY_SECOND),
-    "make_stop_at_checkpoint_step_hook": lambda hook, made: hook(made, 6),
+    "make_early_stopping_hook": lambda make, one: make(one, StopsAtFourthCall(), **EVERY_SECOND),
+    # These hooks look at the metrics that `WritesMetrics` writes, from step 4 on.
+    "stop_if_higher_hook": lambda make, one: make(one, "x", 3.0, min_steps=4, **EVERY_SECOND),
+    "stop_if_lower_hook": lambda make, one: make(one, "y", 4.0, min_steps=4, **EVERY_SECOND),
+    "stop_if_no_decrease_hook": lambda make, one: make(one, "y", 3, min_steps=4, **EVERY_SECOND),
+    "stop_if_no_increase_hook": lambda make, one: make(one, "x", 3, min_steps=4, **EVERY_SECOND),
+    "make_stop_at_checkpoint_step_hook": lambda make, one: make(one, 6),
 }
+"""Name of a function of `experimental` -> how to make its hook for an estimator."""
 
 
-class Evaluated(v1.train.SessionRunHook):
-    """Writes metrics after each step, as a concurrent evaluation does."""
+class WritesMetrics(v1.train.SessionRunHook):
+    """Writes metrics x and y after each step, as a concurrent evaluation does."""
 
     def __init__(self, eval_dir):
         self._step = 0
@@ -96,42 +95,44 @@ class Evaluated(v1.train.SessionRunHook):
         self._writer.flush()
 
 
-def end_of(estimator, name):
+def last_step_with_hook(name, estimator):
     hook = HOOKS[name](getattr(ee.experimental, name), estimator)
-    estimator.train(input_fn, hooks=[Evaluated(estimator.eval_dir()), hook], max_steps=20)
+    estimator.train(input_fn, hooks=[WritesMetrics(estimator.eval_dir()), hook], max_steps=20)
     return int(estimator.get_variable_value("global_step"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOOKS)
 def test_hooks_end_training_when_they_end_a_plain_estimator(name, tmp_path):
-    ends = {"plain": end_of(plain(tmp_path / "plain"), name)}
-    ends |= {way: end_of(of_ours(way, tmp_path / way), name) for way in WAYS}
-    assert 4 < ends["plain"] < 20
-    assert set(ends.values()) == {ends["plain"]}, ends
+    plain_end = last_step_with_hook(name, plain(tmp_path / "plain"))
+    assert 4 < plain_end < 20  # The hook ends the training, before max_steps.
+    ends = {one: last_step_with_hook(name, with_a_table(one, tmp_path / one)) for one in CORES}
+    assert ends == dict.fromkeys(CORES, plain_end)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", WAYS)
-def test_in_memory_evaluation_equals_that_of_the_checkpoint(way, tmp_path):
+@pytest.mark.parametrize("place", CORES)
+def test_in_memory_evaluation_reads_the_tables_of_its_step(place, tmp_path):
+    """Its metric, the mean of all looked-up rows, equals the mean of the checkpoint's rows."""
+
     def model_fn(features, labels, mode, params):
         spec = harness.gradient_model_fn(["item"])(features, labels, mode, params)
         if mode == ee.ModeKeys.TRAIN:
             return spec
-        total = (lambda seen: {"total": v1.metrics.mean(seen)}, [tf.identity(features["item"])])
-        return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=total)
+        mean = (lambda rows: {"mean": v1.metrics.mean(rows)}, [tf.identity(features["item"])])
+        return ee.TPUEstimatorSpec(mode, loss=spec.loss, eval_metrics=mean)
 
-    made = of_ours(way, tmp_path, model_fn)
+    made = with_a_table(place, tmp_path, model_fn)
     hook = ee.experimental.InMemoryEvaluatorHook(made, input_fn, steps=1, every_n_iter=2)
     made.train(input_fn, hooks=[hook], max_steps=4)
     from tensorflow_estimator.python.estimator import early_stopping
 
     found = early_stopping.read_eval_metrics(made.eval_dir())
-    assert [*found] == [0, 2, 4]
-    totals = {step: metrics["total"] for step, metrics in found.items()}
+    assert [*found] == [0, 2, 4]  # By every_n_iter=2.
+    means = {step: metrics["mean"] for step, metrics in found.items()}
     for step in (2, 4):
         variables = harness.saved(tmp_path, step)
         (table,) = (name for name in variables if name.endswith("item"))
         rows = variables[table][ITEMS]
-        np.testing.assert_allclose(totals[step], rows.mean(), rtol=1e-5)
-    assert totals[2] != totals[4]
+        np.testing.assert_allclose(means[step], rows.mean(), rtol=1e-5)
+    assert means[2] != means[4]

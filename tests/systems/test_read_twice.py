@@ -35,8 +35,7 @@ def table(categorical, size=3, initializer=start, **kwargs):
     return fc.embedding_column(categorical, size, initializer=initializer, **kwargs)
 
 
-def input_layer(features, columns):
-    return v1.feature_column.input_layer(features, columns)
+input_layer = v1.feature_column.input_layer
 
 
 def keras_layer(features, columns):
@@ -56,13 +55,16 @@ def sequence_input_layer(features, columns):
 
 
 def summed(tensor):
-    """Returns a sum [batch, 1] with another factor for each column."""
+    """Returns sums [batch, 1] of activations, with another factor for each component."""
     flat = tf.reduce_sum(tf.reshape(tensor, [4, -1, tensor.shape[-1]]), 1)
     return tf.linalg.matvec(flat, tf.range(1.0, flat.shape[1] + 1.0))[:, None]
 
 
 def cases(words):
-    """Returns {name: (columns of the spec, function of the features that returns the output)}."""
+    """Returns {name: (columns of the spec, function of the features that returns the output)}.
+
+    The output is the sum of layers. A layer calls a function, such as `input_layer`, with columns.
+    """
     a, b = key_column("a", words), key_column("b", words)
     weighted = fc.weighted_categorical_column(a, "w")
     deep, other, of_ones = table(a), table(a, 2), table(a, 3, v1.ones_initializer())
@@ -73,43 +75,39 @@ def cases(words):
     both = [fc.shared_embedding_columns([a, b], 2, initializer=start)]
     both += [fc.shared_embedding_columns([b, a], 3, "sum", start, "q")]
 
-    def made(*layers):
-        """Returns a function that sums layers, each a function and its columns."""
+    def sum_of(*layers):
+        """Returns a function that sums layers, each given as (function, columns)."""
         return lambda features: sum(summed(layer(features, of)) for layer, of in layers)
 
-    def anew(features):
-        return summed(keras_layer(features, [table(a, 2)])) + summed(
-            keras_layer(features, [table(a)])
-        )
+    def columns_made_again(features):
+        return sum_of((keras_layer, [table(a, 2)]), (keras_layer, [table(a)]))(features)
 
     def only_a(features):
-        found = {"a": features["a"]}
-        return made((linear_model, [a]), (input_layer, [deep]))(found) + summed(
-            input_layer(features, [other])
-        )
+        read = sum_of((linear_model, [a]), (input_layer, [deep]))({"a": features["a"]})
+        return read + summed(input_layer(features, [other]))
 
     found = {
-        "linear_model": ([deep], made((linear_model, [a]), (input_layer, [deep]))),
+        "linear_model": ([deep], sum_of((linear_model, [a]), (input_layer, [deep]))),
         "crossed": (
             [deep],
-            made((linear_model, [fc.crossed_column([a, "b"], 7)]), (input_layer, [deep])),
+            sum_of((linear_model, [fc.crossed_column([a, "b"], 7)]), (input_layer, [deep])),
         ),
-        "an indicator, input_layer": ([deep], made((input_layer, [deep, indicator]))),
-        "an indicator, DenseFeatures": ([deep], made((keras_layer, [deep, indicator]))),
+        "an indicator, input_layer": ([deep], sum_of((input_layer, [deep, indicator]))),
+        "an indicator, DenseFeatures": ([deep], sum_of((keras_layer, [deep, indicator]))),
         "an ordinary embedding": (
             [own, deep, number],
-            made((input_layer, [deep]), (keras_layer, [own, number])),
+            sum_of((input_layer, [deep]), (keras_layer, [own, number])),
         ),
-        "an ordinary embedding alone": ([own], made((input_layer, [own]))),
-        "two tables": ([deep, other], made((v1_keras_layer, [other]), (v1_keras_layer, [deep]))),
-        "two tables, anew": ([deep, other], anew),
+        "an ordinary embedding alone": ([own], sum_of((input_layer, [own]))),
+        "two tables": ([deep, other], sum_of((v1_keras_layer, [other]), (v1_keras_layer, [deep]))),
+        "two tables, columns made again by model_fn": ([deep, other], columns_made_again),
         "two initializers": (
             [deep, of_ones],
-            made((input_layer, [of_ones]), (keras_layer, [deep])),
+            sum_of((input_layer, [of_ones]), (keras_layer, [deep])),
         ),
         "weighted and not": (
             [deep, of_weighted],
-            made(
+            sum_of(
                 (linear_model, [weighted]),
                 (input_layer, [fc.indicator_column(weighted)]),
                 (input_layer, [deep]),
@@ -117,13 +115,13 @@ def cases(words):
             ),
         ),
         "some features only": ([other, deep], only_a),
-        "two shared tables": (sum(both, []), made(*((v1_keras_layer, of) for of in both))),
+        "two shared tables": (sum(both, []), sum_of(*((v1_keras_layer, of) for of in both))),
     }
     if not words:
         of_sequence = fc.sequence_categorical_column_with_identity("a", 5)
         long, short = (table(of_sequence, size, max_sequence_length=3) for size in (3, 2))
         ordinary = fc.indicator_column(of_sequence)
-        output = made(
+        output = sum_of(
             (sequence_features, [long]),
             (sequence_input_layer, [short]),
             (sequence_features, [ordinary]),
@@ -167,7 +165,11 @@ def results(estimator, input_fn, words, folder):
     return found
 
 
-PIPELINED = ("an indicator, DenseFeatures", "two tables, anew", "two shared tables")
+PIPELINED = (
+    "an indicator, DenseFeatures",
+    "two tables, columns made again by model_fn",
+    "two shared tables",
+)
 """Cases in which lookups are a step ahead. Their ids are dense."""
 
 
@@ -177,6 +179,7 @@ PIPELINED = ("an indicator, DenseFeatures", "two tables, anew", "two shared tabl
     "case, words", [(case, words) for words in (False, True) for case in cases(words)]
 )
 def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
+    """Variables after two steps, metrics, predictions and served outputs equal those of stock."""
     ahead = case in PIPELINED
     input_fn = input_fn_of("dense" if ahead else "sparse", words)
 
@@ -202,12 +205,15 @@ def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
         estimator = harness.estimator(model_fn, spec, folder, **options)
         return results(estimator, input_fn, words, folder / "export")
 
-    harness.same(trained(ee.TPUEstimator), trained(Stock))
+    harness.assert_same(trained(ee.TPUEstimator), trained(Stock))
 
 
 @pytest.mark.parametrize("cores", [None, pytest.param(1, marks=pytest.mark.slow)])
-def test_columns_beside_config_dicts_train(cores, tmp_path):
-    """A numeric column reads an activation everywhere. Off a TPU, other columns read ids."""
+def test_columns_read_the_feature_of_a_config_dict(cores, tmp_path):
+    """Columns read the feature of a table that has no column itself, but a FeatureConfig.
+
+    A numeric column reads the feature's activation. Off a TPU, other columns read its ids.
+    """
     ids, gradients = np.array([1, 3, 1, 4]), LABELS[0]
 
     def model_fn(features, labels, mode, params):
@@ -226,13 +232,13 @@ def test_columns_beside_config_dicts_train(cores, tmp_path):
     input_fn = harness.input_fn_of([({"a": ids}, gradients)])
     estimator.train(input_fn, steps=1)
     got = [one["read"] for one in estimator.predict(input_fn)]
-    np.subtract.at(rows, ids, RATE * gradients)
-    # Columns are ordered by name.
+    np.subtract.at(rows, ids, RATE * gradients)  # The step of gradient descent.
+    # `input_layer` orders its columns by name: a, a_indicator.
     expected = rows[ids] if cores else np.hstack([rows[ids], np.eye(5)[ids]])
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-# Refused.
+# On a TPU, model_fn gets activations only. Errors of columns and ops that need ids say so.
 
 ACTIVATION = (
     " In model_fn, features ['a'] are activations of embedding tables, not the ids that input_fn "
@@ -240,7 +246,9 @@ ACTIVATION = (
 )
 
 
-def refused(error, tmp_path, columns, output, **where):
+def evaluation_error(error, tmp_path, columns, output, **where):
+    """Evaluates a model of `output(features)`, which must raise `error`. Returns the message."""
+
     def model_fn(features, labels, mode, params):
         return ee.TPUEstimatorSpec(mode, loss=tf.reduce_sum(output(features) * labels))
 
@@ -257,7 +265,7 @@ def refused(error, tmp_path, columns, output, **where):
 
 def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
     columns, output = cases(words=False)["an indicator, input_layer"]
-    message = refused(ValueError, tmp_path, columns, output, device="host")
+    message = evaluation_error(ValueError, tmp_path, columns, output, device="host")
     assert message == "Invalid input, not integer. key: a dtype: <dtype: 'float32'>" + ACTIVATION
 
 
@@ -272,45 +280,46 @@ def test_on_a_tpu_an_ordinary_column_of_the_feature_is_refused(tmp_path):
         lambda ids: tf.strings.to_hash_bucket_fast(ids, 5),
     ],
 )
-def test_an_error_for_an_activation_used_as_ids_names_it(read, tmp_path):
-    error = (TypeError, AttributeError)
-    message = refused(
-        error, tmp_path, [table(key_column("a"))], lambda features: summed(read(features["a"]))
-    )
-    assert message.endswith(ACTIVATION)
+def test_errors_of_ops_that_use_an_activation_as_ids_name_the_feature(read, tmp_path):
+    def output(features):
+        return summed(read(features["a"]))
+
+    errors, columns = (TypeError, AttributeError), [table(key_column("a"))]
+    assert evaluation_error(errors, tmp_path, columns, output).endswith(ACTIVATION)
 
 
 def test_unrelated_errors_do_not_mention_activations(tmp_path):
     def output(features):
-        return tf.matmul(features["a"], tf.ones([3, 1], tf.int32))
+        return tf.matmul(features["a"], tf.ones([3, 1], tf.int32))  # float32 by int32.
 
-    assert "activation" not in refused(TypeError, tmp_path, [table(key_column("a"))], output)
-
-
-# Warned of: no op refuses to compare an activation, or to cast it to integers.
+    columns = [table(key_column("a"))]
+    assert "activation" not in evaluation_error(TypeError, tmp_path, columns, output)
 
 
 @pytest.mark.fast(3)
 @pytest.mark.parametrize(
-    "op, taken",
+    "op, read",
     [
         ("NotEqual", lambda x: tf.cast(tf.not_equal(x, 0.0), tf.float32)),
         ("Equal", lambda x: tf.cast(tf.equal(tf.reshape(x, [-1, 3]), 4.0), tf.float32)),
         ("Cast", lambda x: tf.one_hot(tf.cast(x, tf.int32)[:, 0], 3)),
-        (None, lambda x: 2 * tf.squeeze(x[:, None])),
+        (None, lambda x: 2 * tf.squeeze(x[:, None])),  # Good, so without a warning.
     ],
 )
-def test_warns_of_ops_that_use_an_activation_as_ids(op, taken, tmp_path, caplog):
+def test_warns_of_ops_that_use_an_activation_as_ids(op, read, tmp_path, caplog):
+    """TensorFlow raises no error if a program compares an activation, or casts it to integers."""
     columns = [table(key_column("a"))]
 
     def model_fn(features, labels, mode, params):
-        out = input_layer(features, columns) * taken(features["a"])
+        out = input_layer(features, columns) * read(features["a"])
         return ee.TPUEstimatorSpec(mode, predictions={"out": out})
 
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))
     estimator = harness.estimator(model_fn, spec, tmp_path)
     list(estimator.predict(input_fn_of("sparse")))
-    assert [line for line in harness.said(caplog) if "as ids" in line] == [
+    warning = (
         f"model_fn reads features['a'] as ids (op {op}), and in model_fn it is the activation of "
         "an embedding table. To read ids too, copy them under a second key in input_fn."
-    ] * bool(op)
+    )
+    found = [line for line in harness.said(caplog) if "as ids" in line]
+    assert found == ([warning] if op else [])

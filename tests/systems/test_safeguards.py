@@ -58,8 +58,8 @@ def make(kind, model_dir, width=4, name="w", strategy=None):
 
 
 @pytest.fixture(scope="module")
-def once(tmp_path_factory):
-    """Returns a function that trains an estimator of a kind once, and returns its model_dir."""
+def trained_folder(tmp_path_factory):
+    """Returns a function of a kind. It trains an estimator once, and returns its model_dir."""
 
     @functools.cache
     def trained(kind):
@@ -91,16 +91,16 @@ def input_that_sends_sigterm():
 
 
 NAMES = {"own": "Estimator", "canned": "DNNClassifier", "keras": "Estimator"}
+"""Kind of an estimator, as `make` takes it -> name of its class."""
 SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4 + 4 + 4 + 1)}
 """The number of trainable variables and their total size, counted by hand."""
-
-
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in NAMES]
 of_each_kind = pytest.mark.parametrize("kind", ["own", *SLOW[1:]])
 
 
 @pytest.mark.parametrize("kind", [*SLOW, "train_and_evaluate"])
 def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
+    """The training can be resumed. It runs in `train`, or in `train_and_evaluate`."""
     evaluates = kind == "train_and_evaluate"
     estimator = make("own" if evaluates else kind, tmp_path)
     train = input_that_sends_sigterm()
@@ -110,10 +110,10 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
             tf.estimator.train_and_evaluate(estimator, *specs)
         else:
             estimator.train(train, max_steps=50)
-    assert ended.value.code == 143
+    assert ended.value.code == 128 + signal.SIGTERM
     saved = estimator.latest_checkpoint()
     step = int(saved.rpartition("-")[2])
-    assert 4 <= step <= 6  # The signal comes while a batch is read.
+    assert 4 <= step <= 6  # The signal comes while the fifth batch is read, maybe a step ahead.
     at = "" if evaluates else f" at step {step}"  # The last evaluation is abandoned.
     first, *_, last = harness.said(caplog)
     assert first == "SIGTERM: training ends with this step. Another signal ends it at once."
@@ -171,22 +171,23 @@ CALLS = {
     "export": lambda estimator, folder: estimator.export_saved_model(str(folder / "out"), receiver),
     "train": lambda estimator, folder: estimator.train(input_fn, steps=1),
 }
-WIDER = {
+MISFITS = {
     "own": "w is [3, 5] here and [3, 4]",
     "canned": "dnn/hiddenlayer_0/kernel is [3, 5] here and [3, 4]",
     "keras": "layer_with_weights-0/kernel/.ATTRIBUTES/VARIABLE_VALUE is [3, 5] here and [3, 4]",
 }
+"""What a model of width 5 says of a checkpoint of width 4, the default of `make`."""
 
 
 @of_each_kind
-def test_a_checkpoint_of_another_shape_is_named(kind, once, tmp_path):
-    folder = once(kind)
+def test_every_call_names_a_variable_of_another_shape(kind, trained_folder, tmp_path):
+    folder = trained_folder(kind)
     for call in CALLS.values():
         with pytest.raises(UnfitCheckpoint) as raised:
-            call(make(kind, folder, 5), tmp_path)
+            call(make(kind, folder, width=5), tmp_path)
         first, *lines, _ = raised.value.message.splitlines()
         assert first.endswith(f"'{folder}/model.ckpt-1' does not fit the program:")
-        assert f"  variable {WIDER[kind]} in the checkpoint" in lines
+        assert f"  variable {MISFITS[kind]} in the checkpoint" in lines
 
 
 def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_message):
@@ -199,34 +200,41 @@ def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_messa
         same_message(raised.value.message)
 
 
-def test_a_missing_checkpoint_is_an_error_and_an_untrained_model_a_warning(tmp_path, once, caplog):
-    estimator = make("own", tmp_path)
+def test_the_evaluation_of_an_untrained_model_is_a_warning(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "estimator_emb"):
-        estimator.evaluate(input_fn)
+        make("own", tmp_path).evaluate(input_fn)
     assert harness.said(caplog)[0].startswith(
         f"evaluate: Could not find trained model in model_dir: {tmp_path}. All weights have their "
         "initial values"
     )
-    shutil.copytree(once("own"), tmp_path, dirs_exist_ok=True)
+
+
+def test_checkpoints_without_the_file_that_names_the_latest_are_an_error(tmp_path, trained_folder):
+    shutil.copytree(trained_folder("own"), tmp_path, dirs_exist_ok=True)
     (tmp_path / "checkpoint").unlink()
     with pytest.raises(MissingCheckpoint, match="which says which checkpoint is the latest"):
-        estimator.evaluate(input_fn)
+        make("own", tmp_path).evaluate(input_fn)
 
 
-def test_a_warm_start_begins_at_step_0_and_refuses_unknown_patterns(once, tmp_path, caplog):
-    folder = once("own")
+def warm_started(folder, patterns, tmp_path):
+    start = tf.estimator.WarmStartSettings(folder, patterns)
+    like, new = make("own", tmp_path), f"{tmp_path}/new"
+    return tf.estimator.Estimator(like.model_fn, new, warm_start_from=start)
+
+
+def test_a_warm_start_refuses_a_pattern_that_fits_no_variable(trained_folder, tmp_path):
+    estimator = warm_started(trained_folder("own"), ["nothing"], tmp_path)
+    message = harness.refusal(ValueError, estimator.train, input_fn)
+    assert "vars_to_warm_start has the pattern 'nothing', which fits no variable" in message
+    assert estimator.latest_checkpoint() is None
+
+
+def test_a_warm_start_begins_at_step_0_with_the_old_values(trained_folder, tmp_path, caplog):
+    folder = trained_folder("own")
     old = v1.train.load_checkpoint(folder)
     names = sorted(set(old.get_variable_to_shape_map()) - {"global_step"})
-
-    def started(patterns):
-        start = tf.estimator.WarmStartSettings(folder, patterns)
-        like = make("own", tmp_path / "new")
-        return tf.estimator.Estimator(like.model_fn, f"{tmp_path}/new", warm_start_from=start)
-
-    message = harness.refusal(ValueError, started(["nothing"]).train, input_fn)
-    assert "vars_to_warm_start has the pattern 'nothing', which fits no variable" in message
     with caplog.at_level(logging.INFO, "estimator_emb"):
-        started([".*"]).train(input_fn, steps=1)
+        warm_started(folder, [".*"], tmp_path).train(input_fn, steps=1)
     said = f"Warm start from {folder}: {', '.join(names)}; initialized: global_step."
     assert said in caplog.messages
     new = v1.train.load_checkpoint(f"{tmp_path}/new/model.ckpt-0")
@@ -243,18 +251,18 @@ def test_a_second_training_in_a_folder_is_refused(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", NAMES)
 def test_a_plain_estimator_computes_the_same_as_stock(kind, tmp_path):
-    made = []
-    for folder in ("with", "without"):
+    estimators = []
+    for folder in ("ours", "stock"):
         tf.keras.utils.set_random_seed(1)  # Seeds the initial values of Keras.
-        made.append(make(kind, tmp_path / folder))
+        estimators.append(make(kind, tmp_path / folder))
     results = []
-    for estimator in made:
+    for estimator in estimators:
         tf.keras.utils.set_random_seed(1)
         estimator.train(input_fn, steps=3)
         names = [name for name in estimator.get_variable_names() if not name.startswith("_")]
         values = {name: estimator.get_variable_value(name) for name in names}
         results.append([values, estimator.evaluate(input_fn), *estimator.predict(input_fn)])
-        ee.uninstall()  # The second estimator runs without this package.
+        ee.uninstall()  # So the second estimator runs as stock does.
     tf.nest.map_structure(np.testing.assert_array_equal, *results)
 
 
@@ -287,30 +295,31 @@ def test_a_strategys_replicas_are_logged(tmp_path, caplog):
         "Estimator trains on 1 replica of a MirroredStrategy: 1 trainable variable, 12 parameters."
     )
     assert said[1].startswith("step 3 of 3, mean loss ")
+    # The safeguards of an evaluation remain, too.
     with pytest.raises(tf.errors.OutOfRangeError, match="there is nothing to evaluate"):
         estimator.evaluate(lambda: input_fn(0))
 
 
-def test_an_export_that_fails_leaves_no_folder(once, tmp_path):
+def assert_failed_exports_leave_no_folder(estimator, folder):
     """An export may fail at its start, or at its end when it copies a missing file."""
-    check_no_folder_is_left(make("own", once("own")), tmp_path / "export", receiver)
-
-
-def check_no_folder_is_left(estimator, folder, receive):
     with pytest.raises(ZeroDivisionError):
         estimator.export_saved_model(str(folder), lambda: 1 // 0)
     with pytest.raises(tf.errors.NotFoundError):
-        estimator.export_saved_model(str(folder), receive, {"a": f"{folder}/missing"})
+        estimator.export_saved_model(str(folder), receiver, {"a": f"{folder}/missing"})
     assert os.listdir(folder) == []
-    path = estimator.export_saved_model(str(folder), receive).decode()
+    path = estimator.export_saved_model(str(folder), receiver).decode()
     assert os.listdir(folder) == [os.path.basename(path)]
 
 
+def test_failed_exports_leave_no_folder(trained_folder, tmp_path):
+    assert_failed_exports_leave_no_folder(make("own", trained_folder("own")), tmp_path / "export")
+
+
 @pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
-def test_an_export_of_a_tpu_estimator_that_fails_leaves_no_folder(device, tmp_path):
+def test_failed_exports_of_a_tpu_estimator_leave_no_folder(device, tmp_path):
     def model_fn(features, labels, mode, params):
         return harness.served(mode, y=tf.reduce_sum(features["x"], 1))
 
     save(f"{tmp_path}/model/model.ckpt-0", {"global_step": np.int64(0)})
     estimator = harness.estimator(model_fn, None, tmp_path / "model", device=device)
-    check_no_folder_is_left(estimator, tmp_path / "export", receiver)
+    assert_failed_exports_leave_no_folder(estimator, tmp_path / "export")

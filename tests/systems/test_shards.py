@@ -40,32 +40,38 @@ def batches(steps):
 def test_training_goes_on_under_another_shard_count_and_strategy(
     device, tmp_path, in_shards, monkeypatch
 ):
-    """Includes shards of equal size. Earlier versions divided every table this way."""
+    """A training that changes them every two steps equals a training of tables in one piece.
+
+    Tables of fewer than `few_rows` rows get shards of equal size, as all tables got from earlier
+    versions. The largest table here has 1,500 rows.
+    """
     data = batches(8)
     whole = make(tmp_path / "whole", device=device)
     whole.train(harness.input_fn_of(data), steps=8)
     moved = tmp_path / "moved"
-    for done, (shards, strategy) in enumerate([(1, "div"), (3, "mod"), (2, "even"), (4, "div")]):
+    for step, shards, strategy, few_rows in (
+        (2, 1, "div", 1000),
+        (4, 3, "mod", 1000),
+        (6, 2, "div", 10_000),
+        (8, 4, "div", 1000),
+    ):
         in_shards(shards)
-        few = 10_000 if strategy == "even" else 1000  # Smaller tables get equal shards.
-        monkeypatch.setattr(partition, "FEW_ROWS", few)
-        strategy = "div" if strategy == "even" else strategy
+        monkeypatch.setattr(partition, "FEW_ROWS", few_rows)
         estimator = make(moved, strategy, device)
-        estimator.train(harness.input_fn_of(data[2 * done : 2 * done + 2]), steps=2)
-        step = 2 * done + 2
+        estimator.train(harness.input_fn_of(data[step - 2 : step]), steps=2)
         got = harness.saved(moved, step)
         slots = ("", "/Adam/m", "/Adam/v")
         assert {name: value.shape for name, value in got.items()} == {
             "global_step": (),
             **{f"{name}{slot}": (rows, 2) for name, rows in ROWS.items() for slot in slots},
         }
-        harness.same(got, harness.saved(tmp_path / "whole", step), 1e-6, 1e-6)
+        harness.assert_same(got, harness.saved(tmp_path / "whole", step), 1e-6, 1e-6)
     in_shards(5)
     data = batches(1)
     predictions = list(make(moved, device=device).predict(harness.input_fn_of(data)))
     expected = list(whole.predict(harness.input_fn_of(data)))
     for got, want in zip(predictions, expected, strict=True):
-        harness.same(got, want, 1e-6, 1e-6)
+        harness.assert_same(got, want, 1e-6, 1e-6)
     metrics = make(moved, device=device).evaluate(harness.input_fn_of(data), steps=1)
     expected = whole.evaluate(harness.input_fn_of(data), steps=1)
     np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-5)
@@ -73,13 +79,10 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
 
 @pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_scope_partitioner_does_not_divide_tables(shards, tmp_path, in_shards):
-    """It partitions the model's variables, but not the tables of columns used in its scope."""
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("x", 5),
-        2,
-        initializer=tf.compat.v1.constant_initializer(np.arange(10.0).reshape(5, 2)),
-    )
-    names = []
+    """A scope's partitioner divides the model's variables, but not the tables of its columns."""
+    initializer = tf.compat.v1.constant_initializer(np.arange(10.0).reshape(5, 2))
+    ids = fc.categorical_column_with_identity("x", 5)
+    column, names = fc.embedding_column(ids, 2, initializer=initializer), []
 
     def model_fn(features, labels, mode, params):
         partitioner = tf.compat.v1.fixed_size_partitioner(2)
@@ -99,7 +102,8 @@ def test_scope_partitioner_does_not_divide_tables(shards, tmp_path, in_shards):
     before, after = harness.saved(tmp_path, 0), harness.saved(tmp_path, 1)
     table = "m/input_layer/x_embedding/embedding_weights"
     assert {table, f"{table}/Adagrad", "m/dense/kernel", "global_step"} <= set(after)
-    # Adagrad's first step with rate 0.1 and accumulator 0.1.
+    # Adagrad's first step with rate 0.1 and accumulator 0.1. The loss sums rows @ kernel, so the
+    # gradient of each of the two rows is the kernel.
     g = np.tile(before["m/dense/kernel"][:, 0], [2, 1])
     want = np.arange(10.0).reshape(5, 2)
     want[[1, 4]] -= 0.1 * g / np.sqrt(0.1 + g * g)

@@ -1,4 +1,4 @@
-"""Log lines of evaluations, and the speed of steps alone."""
+"""An evaluation logs its metrics. A training logs its speed, without pauses of its steps."""
 
 import json
 import logging
@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 
 
 def model_fn(features, labels, mode, params):
-    """A model with a loss and metrics that follow the global step."""
+    """Returns a model of loss `global step + 0.25`. In an evaluation, metric `ten` is 10 x loss."""
     step = v1.train.get_or_create_global_step()
     loss = tf.cast(step, tf.float32) + 0.25 + 0.0 * tf.reduce_sum(features["id"])
     if mode == ee.ModeKeys.EVAL:
@@ -73,7 +73,7 @@ def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
 @pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_metrics_are_shown_once(device, tmp_path, caplog):
     """Programs may parse tensorflow-estimator's line. If it is shown, ours has no metrics."""
-    caplog.set_level(logging.INFO, "tensorflow")
+    caplog.set_level(logging.INFO, "tensorflow")  # Shows it.
     make_at_step(3, tmp_path, device).evaluate(input_fn, steps=2)
     assert "evaluation at step 3: over 2 batches" in caplog.messages
     (saved,) = [line for line in caplog.messages if "ten = 32.5" in line]
@@ -92,17 +92,18 @@ def test_a_plain_estimator_logs_its_metrics(installed, tmp_path, caplog):
 
 
 def test_a_long_evaluation_logs_its_progress(tmp_path, monkeypatch, caplog):
-    """Here a batch takes four seconds."""
-    now = clock(monkeypatch)
+    """Here a batch takes 4 seconds, and lines are at least 10 seconds apart."""
+    now = mocked_clock(monkeypatch)
     slow = harness.AfterStep(lambda: now.__setitem__(0, now[0] + 4.0))
     make(tmp_path).evaluate(input_fn, steps=7, hooks=[slow])
     assert [line for line in caplog.messages if line.startswith("evaluation: ")] == [
-        "evaluation: batch 3 of 7, 0.2 batches/s",
+        "evaluation: batch 3 of 7, 0.2 batches/s",  # After 12 seconds: 1 / 4, rounded.
         "evaluation: batch 6 of 7, 0.2 batches/s",
     ]
 
 
-def clock(monkeypatch):
+def mocked_clock(monkeypatch):
+    """Returns a list with the time in seconds, which tests change."""
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 10.0)
@@ -112,10 +113,10 @@ def clock(monkeypatch):
 
 def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, caplog):
     """Here a step of 2 examples takes 1 second, a save 100 and an evaluation 1,000."""
-    now = clock(monkeypatch)
+    now = mocked_clock(monkeypatch)
     monkeypatch.setattr(progress.ProgressLog, "_ended", {})
 
-    def hooks(seconds):
+    def taking(seconds):
         return [harness.AfterStep(lambda: now.__setitem__(0, now[0] + seconds))]
 
     save = v1.train.Saver.save
@@ -127,24 +128,25 @@ def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, 
     monkeypatch.setattr(v1.train.Saver, "save", slow_save)
     ee.train_and_evaluate(
         make(tmp_path, save_checkpoints_steps=5),
-        ee.TrainSpec(input_fn, max_steps=10, hooks=hooks(1.0)),
-        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=hooks(1000.0)),
+        ee.TrainSpec(input_fn, max_steps=10, hooks=taking(1.0)),
+        ee.EvalSpec(input_fn, steps=1, throttle_secs=0, hooks=taking(1000.0)),
     )
     speeds = [line for line in caplog.messages if line.startswith("step")]
+    # The losses are 0.25 to 9.25.
     assert speeds[-1] == "step 10 of 10, mean loss 4.7500, 2 examples/s", caplog.messages
-    assert now[0] > 2000  # There were two evaluations.
+    assert now[0] > 2000  # There were two evaluations, at steps 5 and 10.
 
 
 @pytest.mark.parametrize(("host", "shows"), [(0, True), (1, False)])
-def test_a_worker_shows_its_progress_and_another_host_does_not(host, shows):
-    """Neither is the chief. Host 0 shows the progress of all hosts."""
+def test_only_host_0_shows_progress_also_if_it_is_no_chief(host, shows):
+    """Host 0 shows the progress of all hosts. Each worker of a cluster is host 0."""
     train = {"method": "train", "hooks": [], "steps": 1, "max_steps": None, "model_dir": "model"}
     call = types.SimpleNamespace(runs=Runs.LOCAL, host=host, is_chief=False, batch_size=4, **train)
     with process.shown(call) as hooks:
         assert bool(hooks) is shows
 
 
-def test_the_formatter_of_the_page_writes_lines_of_json(tmp_path, capsys):
+def test_the_formatter_of_docs_containers_writes_lines_of_json(tmp_path, capsys):
     page = {}
     exec(documents.program_of("docs/containers.md"), page)
     try:
@@ -156,7 +158,7 @@ def test_the_formatter_of_the_page_writes_lines_of_json(tmp_path, capsys):
         page["logger"].propagate = True
     *_, trained, evaluated = map(json.loads, capsys.readouterr().out.splitlines())
     assert trained["message"].startswith("step 3 of 3") and trained["step"] == 3
-    assert trained["loss"] == (0.25 + 1.25 + 2.25) / 3
+    assert trained["loss"] == (0.25 + 1.25 + 2.25) / 3  # The mean over the steps.
     assert evaluated["evaluation"] == "late" and evaluated["metrics"]["global_step"] == 3
     assert evaluated["metrics"]["histogram"] == [[3.25] * 2] * 3
 

@@ -83,13 +83,16 @@ print("loss", one.evaluate(input_fn, steps=2)["loss"])
 
 @pytest.mark.slow
 def test_mirrored_replicas_without_tables_train(tmp_path):
-    """Stock tensorflow-estimator takes the same steps: 0.5 x mean(1, 3) and 0.5 x mean(5, 7)."""
+    """Stock tensorflow-estimator takes the same steps: 0.5 x mean(1, 3) and 0.5 x mean(5, 7).
+
+    So the weight is 1 - 0.5 * 2 - 0.5 * 6 = -3. The loss is -3 x mean(1, 3, 5, 7).
+    """
     done = processes.run(MIRRORED, tmp_path)
     assert done.stdout.split() == ["weight", "-3.0", "loss", "-12.0"]
 
 
 def branching_model(features, labels, mode, spec):
-    """As in stock, a model_fn under a strategy may branch on a tensor."""
+    """Branches on a tensor, which AutoGraph supports under a strategy, as in stock."""
     weight = tf.compat.v1.get_variable("weight", initializer=1.0)
     if tf.reduce_sum(features["x"]) > 0:  # noqa: SIM108
         sign = 1.0
@@ -107,16 +110,18 @@ def two_batches(params=None):
 
 @pytest.mark.parametrize("kind", ["plain", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_strategys_model_branches_and_causes_no_warning(kind, installed, tmp_path, caplog):
-    """AutoGraph converts only the program's functions, and no line says so.
+    """The log has no line of AutoGraph, and no warning of TensorFlow about the global step.
 
-    TensorFlow warns if two reads of the step are equal. Under a strategy, they race.
+    TensorFlow warns if two reads of the step are equal. Under a strategy, the reads race with the
+    update. Here a hook logs the warning.
     """
     text = "It seems that global step (tf.train.get_global_step) has not been increased."
     warns = harness.AfterStep(lambda *_: tf.compat.v1.logging.warning(text))
     run = {**harness.SILENT, "train_distribute": STRATEGIES["MirroredStrategy"]()}
     estimator = harness.of_kind(kind, branching_model, tmp_path, run=run)
     estimator.train(two_batches, hooks=[warns])
-    assert estimator.get_variable_value("weight") == 1.0 - 0.5 * 2 * 2.0
+    # Two steps at rate 0.5. The loss is -weight * mean(-1, -3), so its gradient is 2.
+    assert estimator.get_variable_value("weight") == 1.0 - 2 * 0.5 * 2.0
     assert estimator.get_variable_value("global_step") == 2
     assert text not in caplog.messages and "AutoGraph" not in caplog.text
 
@@ -130,8 +135,10 @@ def test_a_strategys_model_branches_and_causes_no_warning(kind, installed, tmp_p
     ],
     ids=str,
 )
-def test_two_threads_train_at_once(shards, tmp_path):
-    def train(number):
+def test_two_threads_train_their_own_tables_at_once(shards, tmp_path):
+    """Each thread's checkpoint equals two Adagrad steps by NumPy. `shards` has None for no TPU."""
+
+    def trained_and_expected(number):
         start = np.arange(10, dtype=np.float32).reshape(5, 2) * (number + 1)
         gradient = np.full([4, 2], number + 0.5, np.float32)
         batch = {"x": np.array([1, 3, number, 4])}, {"x": gradient}
@@ -144,10 +151,9 @@ def test_two_threads_train_at_once(shards, tmp_path):
         np.add.at(sums, batch[0]["x"], gradient)
         once = reference.adagrad(0.1, sums, start, 0.1)
         return harness.saved(model_dir, 2), dict(
-            zip(("t", "t/Adagrad"), reference.adagrad(0.1, sums, *once), strict=True),
-            global_step=2,
+            zip(("t", "t/Adagrad"), reference.adagrad(0.1, sums, *once), strict=True), global_step=2
         )
 
     with multiprocessing.pool.ThreadPool(2) as pool:
-        for got, want in pool.map_async(train, (0, 1)).get(processes.HANGS):
-            harness.same(got, want, 1e-6, 1e-6)
+        for got, want in pool.map_async(trained_and_expected, (0, 1)).get(processes.HANGS):
+            harness.assert_same(got, want, 1e-6, 1e-6)

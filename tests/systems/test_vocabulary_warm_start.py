@@ -25,16 +25,11 @@ OPTIMIZERS = {
     "Adagrad": (ee.AdagradParameters(0.5, initial_accumulator=0.2), {"/Adagrad": 0.2}),
     "Adam": (ee.AdamParameters(0.5), {"/Adam/m": 0.0, "/Adam/v": 0.0}),
     "Ftrl": (ee.FtrlParameters(0.5, initial_accumulator_value=0.3), {"/Ftrl": 0.3, "/Ftrl_1": 0.0}),
-    "counts": (
-        ee.FrequencyEstimatorParameters(0.3, 9.0, 2.0, 1.0),
-        {"/FrequencyEstimator": 0.0},
-    ),
+    "counts": (ee.FrequencyEstimatorParameters(0.3, 9.0, 2.0, 1.0), {"/FrequencyEstimator": 0.0}),
 }
-WAYS = {
-    "host": {},
-    "emulated": {"device": "host"},
-    "2 cores": {"device": "host", "num_shards": 2},
-}
+"""Name -> (the optimizer, {end of a slot's name in checkpoints: the slot's initial value})."""
+CORES = {"host": None, "emulated": 1, "2 cores": 2}
+"""Where a training runs -> number of cores of its emulated TPU."""
 NAMES = {
     "dicts": "fruit",
     "column": "dense_features/fruit_embedding/embedding_weights",
@@ -79,7 +74,7 @@ def make(model_dir, kind, words, extra, optimizer, start=0.0, warm=None, way="ho
         scale = tf.compat.v1.get_variable("scale", [], initializer=tf.ones_initializer())
         return harness.minimized(mode, scale * tf.reduce_sum(hidden * hidden), 0.1)
 
-    return harness.estimator(model_fn, spec, model_dir, warm_start_from=warm, **WAYS[way])
+    return harness.estimator(model_fn, spec, model_dir, num_shards=CORES[way], warm_start_from=warm)
 
 
 def train(estimator, ids, steps, kind):
@@ -89,7 +84,10 @@ def train(estimator, ids, steps, kind):
 
 
 def by_word(before, words, rows, moved_extra):
-    """Returns `rows`, the new initial values, with the old rows at the new ids of their words."""
+    """Returns `rows`, the new initial values, with the old rows at the new ids of their words.
+
+    `moved_extra` says whether the rows of unknown words move too, to the same places.
+    """
     want = rows.copy()
     for id, word in enumerate(words):
         if word in OLD:
@@ -119,15 +117,16 @@ def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_pa
     in_shards(shards)
     old, new = tmp_path / "old", tmp_path / "new"
     # An emulated TPU takes ids.
-    words = [*OLD, "?"] if kind != "dicts" and way == "host" else [0, 1, 2, 3]
-    train(make(old, kind, OLD, extra[0], optimizer, 1.0, way=way), words[:4], 2, kind)
+    words = OLD if kind != "dicts" and way == "host" else [0, 1, 2, 3]
+    train(make(old, kind, OLD, extra[0], optimizer, start=1.0, way=way), words, 2, kind)
     before = harness.saved(old, 2)
     spec, _ = spec_of(kind, NEW, extra[1], optimizer, 100.0)
     file = tmp_path / "old.txt"
     file.write_text("".join(f"{word}\n" for word in OLD))
     warm = ee.vocabulary_warm_start(old, spec, {"fruit": (file, NEW)}, tmp_path / "words")
-    train(make(new, kind, NEW, extra[1], optimizer, 100.0, warm, way), words[:4], 1, kind)
-    got = harness.saved(new, 2)
+    new_model = make(new, kind, NEW, extra[1], optimizer, start=100.0, warm=warm, way=way)
+    train(new_model, words, 1, kind)
+    got = harness.saved(new, 2)  # Saved before the first new step.
     name, rows = NAMES[kind], len(NEW) + extra[1]
     dimension = before[name].shape[1]
     starts = {"": initial(rows, dimension, 100.0)}
@@ -137,9 +136,10 @@ def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_pa
     }
     for field, start in starts.items():
         assert np.all(before[name + field][:4] != start[0, 0])
+        # Rows of unknown words move only if both tables have as many.
         want = by_word(before[name + field], NEW, start, extra[0] == extra[1])
         np.testing.assert_array_equal(got[name + field], want, err_msg=field)
-    assert got["scale"] == before["scale"] != 1
+    assert got["scale"] == before["scale"] != 1  # A trained variable of the model.
     assert got["global_step"] == 2
     assert {key for key in got if key.startswith(name)} == {name + field for field in starts}
 
@@ -170,7 +170,7 @@ def after_a_step(model_dir, tables, warm=None):
 
 
 def test_new_words_get_rows_of_a_fresh_table(tmp_path):
-    """Variance scaling depends on the table's shape: the deviation is 0.1 here, not 1 or more."""
+    """Variance scaling by fan_out has a deviation of 1 / sqrt(dimension of the whole table)."""
     initializer = tf.compat.v1.variance_scaling_initializer(1.0, mode="fan_out")
     tables = {"fruit": ee.TableConfig(900, 100, initializer, "sum")}
     words = [f"w{number}" for number in range(500)]
@@ -181,13 +181,16 @@ def test_new_words_get_rows_of_a_fresh_table(tmp_path):
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": (words, later)})
     got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
     np.testing.assert_array_equal(got[400:][::-1], before)
-    assert abs(got[:400].std() - 0.1) < 0.002
+    assert abs(got[:400].std() - 1 / np.sqrt(100)) < 0.002
     assert len(np.unique(got[:400])) > 39_000  # Of 400 x 100 random numbers.
 
 
 @pytest.mark.slow
 def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
-    """The second of the two tables begins on another server."""
+    """Tables of 1,000 rows or more are dealt: divided into slices, for the servers in turn.
+
+    The first slice of the second table is on another server than that of the first.
+    """
     in_shards(2)
     first, second = (
         dict.fromkeys(
@@ -212,7 +215,10 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
 
 @pytest.mark.parametrize("extra", [pytest.param(2, marks=pytest.mark.slow), 1])
 def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
-    """Words may be blank, not UTF-8, or equal to the text that stands for a row without a word."""
+    """Words may be blank, not UTF-8, or equal to the text that stands for a row without a word.
+
+    The old table has rows for two unknown words, the new table for `extra`.
+    """
     words = ["", "\tbucket 0", b"\xff\xfe", " ", "\told bucket 1", "a"]
     rows = np.arange(16, dtype=np.float32).reshape(8, 2)
     write_checkpoint(tmp_path / "old", {"fruit": rows})
@@ -223,30 +229,47 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": pair})
     got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
     end = rows[6:] if extra == 2 else start[6:]  # Rows of unknown words move only with 2.
+    # The first new word is "new". The others are the old ones backwards, without "".
     np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
 
 
-@pytest.mark.parametrize(
+of_each_kind = pytest.mark.parametrize(
     "kind, optimizer, extra", [("dicts", None, 1), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
 )
+
+
+def spec_and_checkpoint(kind, optimizer, extra, model_dir):
+    """Returns the spec of a table for `NEW`. Writes a checkpoint with two rows of unknown words."""
+    write_checkpoint(model_dir, {NAMES[kind]: np.ones([6, 3], np.float32), "other": np.float32(1)})
+    spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
+    return spec if optimizer else spec._replace(optimization_parameters=None)
+
+
+@of_each_kind
 def test_settings_have_word_files_for_the_table_and_its_slots(kind, optimizer, extra, tmp_path):
     name, fields = NAMES[kind], OPTIMIZERS[optimizer][1] if optimizer else {}
-    write_checkpoint(tmp_path, {name: np.ones([6, 3], np.float32), "other": np.float32(1)})
-    spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
-    spec = spec if optimizer else spec._replace(optimization_parameters=None)
+    spec = spec_and_checkpoint(kind, optimizer, extra, tmp_path)
     warm = ee.vocabulary_warm_start(tmp_path, spec, {TABLE_NAMES[kind]: (OLD, NEW)}, tmp_path)
     infos = warm.var_name_to_vocab_info
     assert infos.keys() == {name, *(name + field for field in fields)}
-    rest = "bucket" if extra == 2 else "old bucket"  # As many rows of unknown words move.
+    # A row moves if both files have its text. Rows of unknown words must not move if `extra`, their
+    # new number, is not 2, the old number.
+    rest = "bucket" if extra == 2 else "old bucket"
     texts = [f" apple\n pear\n fig\n plum\n\t{rest} 0\n\t{rest} 1\n"]
-    texts.append(" fig\n quince\n apple\n kiwi\n lime\n" + "\tbucket 0\n\tbucket 1\n"[: 10 * extra])
+    buckets = "".join(f"\tbucket {number}\n" for number in range(extra))
+    texts.append(f" fig\n quince\n apple\n kiwi\n lime\n{buckets}")
     for info in infos.values():
         assert [pathlib.Path(one).read_text() for one in (info.old_vocab, info.new_vocab)] == texts
         assert (info.new_vocab_size, info.num_oov_buckets) == (5 + extra, 0)
     for field, value in fields.items():
         assert infos[name + field].backup_initializer([1, 1]).numpy() == np.float32(value)
-    other = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
-    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(other)):
+
+
+@of_each_kind
+def test_a_warm_start_without_word_files_names_the_table(kind, optimizer, extra, tmp_path):
+    spec, name = spec_and_checkpoint(kind, optimizer, extra, tmp_path), NAMES[kind]
+    differs = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(differs)):
         tf.compat.v1.get_variable(name, [7, 3])
         compare_graph.check_warm_start(ee.WarmStartSettings(str(tmp_path)), tables_of(spec))
 
@@ -262,6 +285,7 @@ def old(tmp_path_factory):
 
 FIELDS = ("", "/Adam/m", "/Adam/v")
 BACKUP = 3.0
+"""Value of new words' rows, by the program's VocabInfo."""
 
 
 @pytest.fixture(scope="module")
@@ -288,6 +312,7 @@ def vocab_info(tmp_path):
 
 
 def moved(before, backup):
+    """Returns the rows of `NEW` moved from the rows of `OLD`. All other rows are `backup`."""
     return by_word(before, NEW, np.full([len(NEW) + 2, 3], backup, np.float32), False)
 
 
@@ -337,15 +362,15 @@ def test_slots_follow_a_table_to_its_new_name(of_column, tmp_path):
     )
     new = make(tmp_path, "column", NEW, 2, "Adam", 0.0, settings, layer="layer")
     train(new, OLD, 1, "column")
-    got = harness.saved(tmp_path, 0)
-    for field in FIELDS:
+    got = harness.saved(tmp_path, 0)  # Saved before the first step.
+    for field in FIELDS:  # New words have rows by VocabInfo, and slots by the optimizer.
         want = moved(before[name + field], 0.0 if field else BACKUP)
         np.testing.assert_array_equal(got[renamed + field], want)
 
 
 @pytest.mark.slow
 def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
-    """The second training resumes from its own checkpoint. Evaluation has no slots to start."""
+    """The second training resumes from its own checkpoint. An evaluation starts without slots."""
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=[".*dense_features"],
@@ -377,7 +402,7 @@ REFUSED = {
     "bytes twice": ({"after": [b"\xff", b"\xff"]}, "has b'\\xff' more than once"),
     "variable": ({"kind": "column"}, "must fit one variable of checkpoint"),
 }
-"""Name -> (change of what is given, a part of the error's message)."""
+"""Name -> (what differs from a good call, a part of the error's message)."""
 
 
 @pytest.mark.parametrize("what", REFUSED)

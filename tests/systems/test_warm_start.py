@@ -44,26 +44,26 @@ def old(tmp_path_factory):
 @pytest.mark.parametrize(
     "patterns, taken, step",
     [
-        ([".*"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 1),
-        ([".*", "global_step"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 4),
-        (["items.*"], {"items", "items/Adagrad"}, 1),
-        ("w", {"words"}, 1),  # A text finds trainable variables, no slots.
-        (["(?i)WORDS.*"], {"words", "words/Adagrad"}, 1),
+        ([".*"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 0),
+        ([".*", "global_step"], {"words", "words/Adagrad", "items", "items/Adagrad"}, 3),
+        (["items.*"], {"items", "items/Adagrad"}, 0),
+        ("w", {"words"}, 0),  # A text finds trainable variables, no slots.
+        (["(?i)WORDS.*"], {"words", "words/Adagrad"}, 0),
     ],
 )
 def test_a_pattern_takes_the_global_step_only_by_name(patterns, taken, step, old, tmp_path, caplog):
+    """The training begins at `step`, with the variables `taken` from the old checkpoint."""
     caplog.set_level("INFO", "estimator_emb")
     before = harness.saved(old, 3)
     train_two(two_tables(tmp_path / "new", ee.WarmStartSettings(str(old), patterns)))
-    got = harness.saved(tmp_path / "new", step - 1)
-    assert got["global_step"] == step - 1
+    got = harness.saved(tmp_path / "new", step)
+    assert got["global_step"] == step
     for name, shape in TABLES.items():
         for variable, initial in ((name, 1.0), (f"{name}/Adagrad", 0.1)):
             want = before[variable] if variable in taken else np.full(shape, initial, np.float32)
             np.testing.assert_array_equal(got[variable], want, err_msg=variable)
-    names = sorted([*before, "global_step"] if step > 1 else before)
-    begun = sorted(taken | ({"global_step"} if step > 1 else set()))
-    others = [name for name in names if name not in begun]
+    begun = sorted(taken | ({"global_step"} if step > 0 else set()))
+    others = [name for name in sorted(before) if name not in begun]
     rest = f"initialized: {', '.join(others)}" if others else "nothing else is to be initialized"
     (said,) = [line for line in caplog.messages if line.startswith("Warm start")]
     assert said == f"Warm start from {old}: {', '.join(begun)}; {rest}."
@@ -128,8 +128,8 @@ def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path, same_
     same_message(error.value)
 
 
-def test_an_evaluation_inside_a_training_needs_no_slots(old, tmp_path, caplog):
-    """In the evaluation's graph, the pattern finds no variables."""
+def test_a_pattern_of_slots_is_not_applied_to_an_evaluation_in_memory(old, tmp_path, caplog):
+    """The evaluation's graph has no slots, so the pattern would be refused. One start is logged."""
     caplog.set_level("INFO", "estimator_emb")
     estimator = two_tables(tmp_path / "new", ee.WarmStartSettings(str(old), [".*Adagrad"]))
     input_fn = harness.input_fn_of([BATCH])

@@ -1,4 +1,7 @@
-"""Activations inside wrapped parts of a model: their table gets the right gradient."""
+"""A table gets its gradient if model_fn wraps its activations: in a tf.function, a loop, or others.
+
+Activations are the rows that the table's feature looks up.
+"""
 
 import contextlib
 import logging
@@ -74,6 +77,10 @@ WRAPPED = {
 }
 
 
+def output_of(name):
+    return lambda features, w: WRAPPED[name](features["x"], w)
+
+
 def minimize(optimizer, loss, step):
     return optimizer.minimize(loss, step)
 
@@ -89,7 +96,10 @@ def gradients(optimizer, loss, step):
 
 
 def trained(tmp_path, output, apply=minimize, cores=None, column=None):
-    """Returns the table and W after a step of rate 1, with labels as gradients of `output`."""
+    """Returns the table and W after a step of rate 1, with labels as gradients of `output`.
+
+    `apply` returns the train_op. If it is None, model_fn computes gradients with a GradientTape.
+    """
 
     def model_fn(features, labels, mode, params):
         w = tf.compat.v1.get_variable("w", initializer=W, use_resource=True)
@@ -123,10 +133,10 @@ def trained(tmp_path, output, apply=minimize, cores=None, column=None):
     return table, saved["w"]
 
 
-def check(got):
-    """Compares the result of `trained` with a NumPy step."""
+def assert_equals_numpy(got):
+    """Compares the result of `trained`, where the output is tanh(x @ W), with a NumPy step."""
     x = TABLE[IDS]
-    z = LABELS * (1 - np.tanh(x @ W) ** 2)
+    z = LABELS * (1 - np.tanh(x @ W) ** 2)  # The gradient of x @ W.
     table = TABLE.copy()
     np.subtract.at(table, IDS, z @ W.T)
     np.testing.assert_allclose(got[0], table, rtol=1e-5)
@@ -143,9 +153,9 @@ def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
     names += ("map_fn that captures it", "cond", "function in recompute_grad")
 
     def output(features, w):
-        return tf.add_n([WRAPPED[name](features["x"], w) for name in names]) / len(names)
+        return tf.add_n([output_of(name)(features, w) for name in names]) / len(names)
 
-    check(trained(tmp_path, output))
+    assert_equals_numpy(trained(tmp_path, output))
 
 
 @pytest.mark.slow
@@ -153,14 +163,14 @@ def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
 @pytest.mark.parametrize("cores", [None, 2])
 @pytest.mark.parametrize("wrapped", WRAPPED)
 def test_a_wrapped_activation_trains(wrapped, cores, tmp_path):
-    check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), cores=cores))
+    assert_equals_numpy(trained(tmp_path, output_of(wrapped), cores=cores))
 
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("apply", [compute_and_apply, gradients])
 @pytest.mark.parametrize("wrapped", ["recompute_grad of a part", "scan", "cond"])
 def test_a_wrapped_activation_trains_by_any_gradients(wrapped, apply, control_flow, tmp_path):
-    check(trained(tmp_path, lambda features, w: WRAPPED[wrapped](features["x"], w), apply))
+    assert_equals_numpy(trained(tmp_path, output_of(wrapped), apply))
 
 
 def column(start):
@@ -177,6 +187,8 @@ def column(start):
     ids=["minimize", "GradientTape"],
 )
 def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tmp_path):
+    """The mean of two equal layers, or one layer under a GradientTape, has the gradient of one."""
+
     def output(features, w):
         of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
         if apply is None:
@@ -184,7 +196,7 @@ def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tm
         recomputed = tf.recompute_grad(lambda w: layer(of_columns(features), w))(w)
         return (recomputed + layer(features["x"], w)) / 2
 
-    check(trained(tmp_path, output, apply, cores, column))
+    assert_equals_numpy(trained(tmp_path, output, apply, cores, column))
 
 
 def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path, same_message):
@@ -200,5 +212,6 @@ def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path, same_messag
 def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog, same_message):
     caplog.set_level(logging.WARNING, "estimator_emb")
     table, _ = trained(tmp_path, lambda features, w: layer(features["x"], w), apply=None)
-    np.testing.assert_array_equal(table, TABLE)  # The tape misses the table's gradient.
+    # The tape of model_fn opens after the lookup, so it misses the table's gradient.
+    np.testing.assert_array_equal(table, TABLE)
     same_message(harness.said(caplog)[0])

@@ -55,7 +55,9 @@ def test_golden_cases_train_on_a_tpu(case, tpu, tmp_path):
     trained = estimator(tpu, harness.gradient_model_fn(["x0"]), spec, tmp_path, samples)
     data = golden_training.batches(dimension, samples=samples)
     trained.train(harness.input_fn_of(data), max_steps=3)
-    golden_training.check_steps(case, tmp_path, TOLERANCE.get(case["optimizer"], 1e-5))
+    golden_training.assert_steps_equal_golden(
+        case, tmp_path, TOLERANCE.get(case["optimizer"], 1e-5)
+    )
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])

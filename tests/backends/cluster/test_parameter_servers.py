@@ -95,4 +95,4 @@ def test_a_chief_alone_trains_as_one_process_does(kernels, native_library, tmp_p
     make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
     got, want = (harness.saved(tmp_path / name, 4) for name in ("cluster", "process"))
     assert got["uneven"].shape == (7, 2)
-    harness.same(got, want, 1e-7, 1e-6)
+    harness.assert_same(got, want, 1e-7, 1e-6)
