@@ -456,7 +456,7 @@ SPOILED = {
     "no data": ("data", None, "is missing."),
     "another byte": ("data", flipped, "does not hold what was saved of words: its checksum is "),
 }
-"""What is wrong -> (file, function of its bytes and the place of a row that damages it, message)."""
+"""What is wrong -> (file, function of its bytes and a row's place that damages it, message)."""
 
 
 @pytest.mark.parametrize("how", SPOILED)
