@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import tensorflow as tf
-from native_builds import QUICK, refused
+from native_builds import QUICK, build_error
 
 from estimator_emb.native import build, ops
 
@@ -111,6 +111,6 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
         "contains the kernels"
     )
     os.truncate(path, 9)  # Damaged, so it must be built.
-    assert refused() == missing
+    assert build_error() == missing
     os.chmod(tmp_path / "cache", 0o777)
-    assert refused().startswith("another user could put code into the cache, because ")
+    assert build_error().startswith("another user could put code into the cache, because ")
