@@ -158,9 +158,8 @@ def test_an_unwritable_cache_is_logged(caplog, monkeypatch, tmp_path, native_lib
 
 
 def test_disabled_kernels_are_logged(caplog):
-    assert (
-        logged_reason(caplog, asked=False) == "ESTIMATOR_EMB_NATIVE is 0; unset it to enable them."
-    )
+    reason = logged_reason(caplog, asked=False)
+    assert reason == "ESTIMATOR_EMB_NATIVE is 0; unset it to enable them."
 
 
 def test_an_invalid_value_of_the_variable_for_kernels_is_refused(monkeypatch):
