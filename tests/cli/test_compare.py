@@ -28,7 +28,11 @@ def write_scalars(folder, by_step):
 
 @pytest.fixture
 def run(tmp_path):
-    """Returns a function that writes a finished run. `change` changes the variables of a step."""
+    """Returns a function that writes the checkpoints and event files of a finished run.
+
+    `change(variables, step)` changes what is saved. `losses` and `metrics` replace the values of
+    some steps and names. `exported` is a step whose variables are exported as a SavedModel.
+    """
     count = itertools.count()
 
     def write(change=None, losses=(), metrics=(), steps=(1, 2, 3), exported=None):
@@ -71,6 +75,8 @@ def compare(capsys):
 
 
 def from_step(first, name, by):
+    """Returns a `change` that adds `by` to a variable from a step on."""
+
     def change(variables, step):
         if step >= first:
             variables[name] = variables[name] + by
@@ -79,6 +85,7 @@ def from_step(first, name, by):
 
 
 def having(**values):
+    """Returns a `change` that sets variables in all steps."""
     return lambda variables, step: variables.update(values)
 
 
@@ -87,7 +94,7 @@ def without_w(variables, step):
 
 
 @pytest.mark.parametrize(
-    "of_a, of_b, status, said",
+    "of_a, of_b, status, said",  # of_a, of_b: arguments of `run`.
     [
         ({}, {"change": from_step(2, "w", np.float32(1e-6))}, 0, "The sides are the same"),
         ({}, {"change": from_step(2, TABLE, np.float32(1e-2))}, 1, f"differ: {TABLE} are not"),
@@ -156,14 +163,10 @@ def test_ignored_results_are_no_difference(run, compare):
 
 def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(run, compare):
     spoiled, nan = having(w=np.float32([np.nan, 1])), float("nan")
-    both = run(spoiled)
-    status, lines = compare(both, both)
-    said = "Nothing can be said: w is NaN on both sides, from step 1 on."
-    assert (status, lines[-1]) == (2, said)
-    both = run(losses={2: nan})
-    status, lines = compare(both, both)
-    said = "Nothing can be said: loss is NaN on both sides, from step 2 on."
-    assert (status, lines[-1]) == (2, said)
+    for both, what, step in ((run(spoiled), "w", 1), (run(losses={2: nan}), "loss", 2)):
+        status, lines = compare(both, both)
+        said = f"Nothing can be said: {what} is NaN on both sides, from step {step} on."
+        assert (status, lines[-1]) == (2, said)
     status, lines = compare(run(), run(losses={3: nan}))
     assert status == 1 and "loss are not the same" in lines[-1]
 

@@ -6,6 +6,7 @@ from estimator_emb.cli import main as main_lib
 
 
 def test_converts_matching_tables_and_back(tmp_path, capsys, same_message):
+    """The old checkpoint has the rows of tables in the order of 'mod' over 4 hosts."""
     old = legacy_checkpoint.write_legacy(tmp_path / "old")
     new = str(tmp_path / "new" / "model.ckpt-9")
     tables = ["--table=*words_?mbedding*", "--table=few", "--table=few/mine"]
@@ -14,6 +15,7 @@ def test_converts_matching_tables_and_back(tmp_path, capsys, same_message):
     back = str(tmp_path / "back")
     assert main_lib.main(["convert", new, back, "--hosts=4", "--reverse", *tables]) == 0
     legacy, again = legacy_checkpoint.read(old), legacy_checkpoint.read(f"{back}/model.ckpt-9")
+    # It leaves out helper variables of TPUs, and notes the order of the rows.
     assert set(again) == set(legacy) - {HELPER, f"{HELPER}/Adam"} | {"estimator_emb/row_order"}
     for name in set(again) & set(legacy):
         np.testing.assert_array_equal(again[name], legacy[name], err_msg=name)
