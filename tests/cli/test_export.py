@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tracemalloc
+from unittest import mock
 
 import harness
 import numpy as np
@@ -345,9 +346,7 @@ def test_refuses_existing_outputs_and_missing_packages(tmp_path, capsys, monkeyp
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_an_export_that_fails_leaves_nothing(to, tmp_path):
-    def fail(done, total):
-        raise RuntimeError("the disk is full")
-
+    fail = mock.Mock(side_effect=RuntimeError("the disk is full"))
     with pytest.raises(RuntimeError, match="the disk is full"):
         checkpoint.export(MOD, f"{tmp_path}/out", to, progress=fail)
     assert list(tmp_path.iterdir()) == []
@@ -393,11 +392,8 @@ def do(command, path, out, *more):
 
 @pytest.fixture
 def without_pickle(monkeypatch):
-    def refuse(*arguments, **named):
-        raise AssertionError("pickled")
-
     for name in ("load", "loads", "Unpickler"):
-        monkeypatch.setattr(pickle, name, refuse)
+        monkeypatch.setattr(pickle, name, mock.Mock(side_effect=AssertionError("unpickled")))
 
 
 WITH_NAMES = ("export to npz", "export to parquet", "export to keras")

@@ -239,33 +239,24 @@ def test_modules_import_on_a_system_without_fcntl(monkeypatch):
     )
 
 
-def _changed(change):
-    return lambda path: pathlib.Path(path).write_bytes(change(pathlib.Path(path).read_bytes()))
+def flip_a_bit(path):
+    content = bytearray(pathlib.Path(path).read_bytes())
+    content[99] ^= 1
+    pathlib.Path(path).write_bytes(content)
 
 
-def _of_another_build(path):
-    os.replace(build.library("quick", OTHER), path)
-
-
-def _replaced(path, make):
-    os.unlink(path)
-    make(path)
-
-
-def _unreadable(path):
+def make_unreadable(path):
     os.chmod(path, 0)
     if os.access(path, os.R_OK):
         pytest.skip("this user may read everything")
 
 
 DAMAGES = {
-    "cut": _changed(lambda content: content[: len(content) // 2]),
-    "a flipped bit": _changed(
-        lambda content: content[:99] + bytes([content[99] ^ 1]) + content[100:]
-    ),
-    "of another build": _of_another_build,
-    "a directory": lambda path: _replaced(path, os.mkdir),
-    "unreadable": _unreadable,
+    "cut": lambda path: os.truncate(path, os.path.getsize(path) // 2),
+    "a flipped bit": flip_a_bit,
+    "of another build": lambda path: os.replace(build.library("quick", OTHER), path),
+    "a directory": lambda path: (os.unlink(path), os.mkdir(path)),
+    "unreadable": make_unreadable,
 }
 
 

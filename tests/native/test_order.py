@@ -52,7 +52,7 @@ def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores
     rng = np.random.default_rng(rows)
     accumulated = cores == 1  # With 4 cores, the table is updated core by core.
     size = BATCH if accumulated else BATCH // cores * cores
-    batch, of_table = {}, {}
+    batch, of_feature = {}, {}
     for table in range(TABLES):
         of_features = features_of(rng, rows)
         if not accumulated:  # Each core gets its part of a dense batch.
@@ -60,18 +60,14 @@ def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores
         for name, value in of_features.items():
             batch[f"{name}{table}"] = value
             if name != "weights":
-                of_table[f"{name}{table}"] = ee.FeatureConfig(
+                of_feature[f"{name}{table}"] = ee.FeatureConfig(
                     f"t{table}", weight_key=f"weights{table}" if name == "weighted" else None
                 )
-    start = harness.normal(rng, rows, dimension)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict=of_table,
-        table_to_config_dict={
-            f"t{table}": ee.TableConfig(rows, dimension, harness.initializer(start), combiner)
-            for table in range(TABLES)
-        },
-        optimization_parameters=ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated),
-    )
+    start = harness.initializer(harness.normal(rng, rows, dimension))
+    table = ee.TableConfig(rows, dimension, start, combiner)
+    adagrad = ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated)
+    spec = harness.tables_spec({f"t{number}": table for number in range(TABLES)}, adagrad)
+    spec = spec._replace(feature_to_config_dict=of_feature)
     batches = [(batch, harness.random_gradients(rng, spec, size))] * 2
     host_engine.same(spec, batches, atol=5e-6, num_cores=cores)
 

@@ -28,16 +28,14 @@ LENGTHS = [3, 0, 1, 2, 0, 2]
 
 
 def columns_of(dtype, folder):
-    """Returns a column of every kind by its key, for values of a dtype."""
+    """Returns a column of every kind that turns values of a dtype into ids, by its key."""
     kind = tf.as_dtype(dtype)
     words = WORDS if dtype == "string" else NUMBERS
     file = str(folder / "words")
     with open(file, "w", encoding="utf-8") as opened:
         opened.writelines(f"{word}\n" for word in words if word)  # TensorFlow takes no empty lines.
-    of_list, of_file = (
-        fc.categorical_column_with_vocabulary_list,
-        fc.categorical_column_with_vocabulary_file,
-    )
+    of_list = fc.categorical_column_with_vocabulary_list
+    of_file = fc.categorical_column_with_vocabulary_file
     columns = {
         "hash": fc.categorical_column_with_hash_bucket("hash", 1000, kind),
         "one_bucket": fc.categorical_column_with_hash_bucket("one_bucket", 1, kind),
@@ -112,6 +110,7 @@ def by_tensorflow(columns, features):
     ],
 )
 def test_ids_equal_tensorflows(dtype, form, tmp_path):
+    """Equal ids look up equal activations, as all rows of the tables differ."""
     categorical = columns_of(dtype, tmp_path)
     features = {key: feature_of(VALUES[dtype], form) for key in categorical}
     columns = {
@@ -144,12 +143,10 @@ def test_ids_equal_tensorflows(dtype, form, tmp_path):
 
 
 def test_strings_for_sharded_tables_equal_tensorflows_ops():
+    """`host_engine.same` trains with the kernels and with the ops, and compares all results."""
     columns = [
-        fc.embedding_column(column, 4, "mean", initial)
-        for column in (
-            fc.categorical_column_with_hash_bucket("matrix", 50),
-            fc.categorical_column_with_hash_bucket("ragged", 50),
-        )
+        fc.embedding_column(fc.categorical_column_with_hash_bucket(key, 50), 4, "mean", initial)
+        for key in ("matrix", "ragged")
     ]
     spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
     features = {

@@ -3,6 +3,7 @@
 import importlib.resources
 import json
 import re
+from unittest import mock
 
 import harness
 import programs
@@ -125,12 +126,10 @@ def test_a_prediction_gets_dense_features_and_no_labels(labels):
 
 
 def test_errors_of_the_checker_itself_are_reported(monkeypatch):
-    def fails(*_):
-        raise KeyError("of the checker")
-
-    monkeypatch.setattr(static, "findings", fails)
+    broken = mock.Mock(side_effect=KeyError("of the checker"))
+    monkeypatch.setattr(static, "findings", broken)
     message = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with())
-    assert message == ("The checker itself cannot follow this program: KeyError: 'of the checker'")
+    assert message == "The checker itself cannot follow this program: KeyError: 'of the checker'"
 
 
 def loop(x, body=to_number):

@@ -53,6 +53,12 @@ def test_packed_rows_take_fewer_columns(dimension, columns):
     assert tables.table_bytes(found, 8, "div", training=True) == 4 * 2 * 125 * columns
 
 
+def estimator_of(made, **tpu_config):
+    """Returns the estimator of a small program with the spec `made`, or without tables."""
+    model_fn = programs.model_fn_with()
+    return programs.estimator(model_fn, embedding_config_spec=made, device="host", **tpu_config)
+
+
 def checked(
     made,
     mode="train",
@@ -63,9 +69,7 @@ def checked(
     place=None,
     **tpu_config,
 ):
-    estimator = programs.estimator(
-        programs.model_fn_with(), embedding_config_spec=made, device="host", **tpu_config
-    )
+    estimator = estimator_of(made, **tpu_config)
     request, config = estimator.backend.request, estimator.config
     config = config.replace(tpu_config=config.tpu_config._replace(device=device, tables=place))
     return tables.check_tables(request, config, mode, generations, cores, compilations)
@@ -147,20 +151,15 @@ def test_tables_larger_than_the_devices_are_refused(same_message):
     ],
 )
 def test_default_generations_follow_spec_and_config(made, tpu_config, names):
-    estimator = programs.estimator(
-        programs.model_fn_with(), embedding_config_spec=made, device="host", **tpu_config
-    )
+    estimator = estimator_of(made, **tpu_config)
     assert tables.default_generations(estimator.backend.request, estimator.config) == names
 
 
 def test_a_generation_without_an_estimator_is_noted():
     """The report says so. test_agreement.py has a program that is refused on such a generation."""
-    estimator = programs.estimator(programs.model_fn_with(), device="host")
-    said = str(
-        preflight.check_program(estimator, programs.input_fn, generations=["v6e"], compile=False)
-    )
-    assert (
-        "  What compiles for v5e, v5p, v6e is for TPUConfig(device='pjrt'), which nobody " in said
-    )
+    given = estimator_of(None), programs.input_fn
+    said = str(preflight.check_program(*given, generations=["v6e"], compile=False))
+    untried = "  What compiles for v5e, v5p, v6e is for TPUConfig(device='pjrt'), which nobody "
+    assert untried in said
     assert f" on a TPU: {NO_ESTIMATOR}\n" in said
     assert "use_tpu=True raises ValueError" not in said and "accepted" not in said
