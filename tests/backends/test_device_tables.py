@@ -13,6 +13,7 @@ SAMPLES = 24
 RATES = np.array([0.1, 0.2, 0.3], np.float32)
 
 
+# Rules of optimizers, for NumPy and jax. The second also updates rows without a gradient.
 def adagrad(rate, gradients, weights, slots):
     accumulator = slots[0] + gradients * gradients
     return weights - rate * gradients / accumulator**0.5, accumulator
@@ -62,6 +63,10 @@ def compiled(made, devices, arguments, of_activations=False, options=None):
 
 
 def ids_of(rng, feature, rows, is_one):
+    """Returns an id per sample, or up to 48 ids with the segments of the batch and weights.
+
+    A segment is a sample, or a position of a sample's sequence.
+    """
     if is_one:
         return {"ids": rng.integers(0, rows, SAMPLES).astype(np.int32)}
     size, count = 48, int(rng.integers(1, 48))
@@ -78,6 +83,7 @@ def ids_of(rng, feature, rows, is_one):
 
 
 def occurrences(feature, of_feature):
+    """Returns (id, segment, weight) of each id. -1 is padding."""
     ids = of_feature["ids"]
     segments = of_feature.get("segments", np.arange(len(ids)))
     gains = of_feature.get("gains", np.ones(len(ids), np.float32))
@@ -88,8 +94,8 @@ def occurrences(feature, of_feature):
     ]
 
 
-def trained(table, features, ids, gradients, values, rate, step, cores, accumulates):
-    """Returns a table's weights and slot after the step, by NumPy, row by row."""
+def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores, accumulates):
+    """Returns a table's weights and slot after the step, row by row."""
     weights, slot = (one.copy() for one in values)
     for turn in [None] if accumulates else range(cores):
         sums = {}
@@ -117,8 +123,12 @@ def trained(table, features, ids, gradients, values, rate, step, cores, accumula
 )
 @pytest.mark.parametrize("skewed", [False, True])
 def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
-    """Tests two stacks with repeated ids, sequences and weights. Skewed: ids on few devices."""
+    """Compares activations, tables and slots, for repeated ids, sequences and weights.
+
+    If `packs`, several rows share a row of the device's array. If `skewed`, ids are only 0 and 1.
+    """
     rng = np.random.default_rng(cores)
+    # Tables of equal dimensions are in one stack, an array with the rows of all of them.
     tables = tables_of(library, (37, 11, 50), (5, 5, 3), step, accumulates)
     features = [library.DeviceFeature(f"of {table}", table) for table in "abc"]
     features += [
@@ -163,9 +173,8 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
                 stack.unshard(core, part, {name: both[number] for name, both in found.items()})
     for number, table in enumerate(tables):
         own = [one for one in features if one.table == table.name]
-        expected = trained(
-            table, own, ids, gradients, values[table.name], RATES[number], step, cores, accumulates
-        )
+        given = values[table.name], RATES[number], step, cores, accumulates
+        expected = updated_in_numpy(table, own, ids, gradients, *given)
         np.testing.assert_allclose(found[table.name], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -176,10 +185,11 @@ Otherwise it moves buffers, even a small table, into the memory beside the cores
 """
 
 
-def check_step(library, devices, packs, step, rows, samples=512, dimension=16, options=None):
+def bytes_of_step_without_copies(library, devices, packs, step, rows, samples=512, options=None):
     """Asserts that a step copies none of its three tables. Returns its temporary bytes."""
     import jax
 
+    dimension = 16
     tables = tables_of(library, [rows] * 3, [dimension] * 3, step)
     features = [library.DeviceFeature("of a", "a"), library.DeviceFeature("of b", "b")]
     made = library.DeviceTables(tables, features, samples, len(devices), packs)
@@ -227,9 +237,8 @@ def test_no_table_is_copied(packs, step, library):
     """Arrays are updated in place, and temporary memory does not depend on the vocabulary."""
     import jax
 
-    devices = jax.devices()[:1]
-    few = check_step(library, devices, packs, step, rows=100_000)
-    many = check_step(library, devices, packs, step, rows=10_000_000)
+    given = library, jax.devices()[:1], packs, step
+    few, many = (bytes_of_step_without_copies(*given, rows) for rows in (100_000, 10_000_000))
     check_about_equal(few, many)
 
 
@@ -241,14 +250,13 @@ def test_no_table_is_copied(packs, step, library):
 )
 def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devices):
     """Checks programs that the TPU compiler makes for 8 devices."""
-    devices, many = tpu_devices(topology), 10_000_000
-    check_step(library, devices, True, step, many, samples)
-    check_about_equal(
-        *(
-            check_step(library, devices, True, step, rows, samples, options=ONE_MEMORY)
-            for rows in (100_000, many)
-        )
+    given = library, tpu_devices(topology), True, step
+    bytes_of_step_without_copies(*given, 10_000_000, samples)
+    few, many = (
+        bytes_of_step_without_copies(*given, rows, samples, ONE_MEMORY)
+        for rows in (100_000, 10_000_000)
     )
+    check_about_equal(few, many)
 
 
 @pytest.mark.slow
@@ -277,6 +285,7 @@ def test_a_whole_step_copies_no_table_on_a_tpu(
         ]:
             changes.setattr(owner, name, noted(calls, getattr(owner, name)))
         emulated_program.trained(tmp_path, "pjrt+tables", 8, steps=1)
+    # The arguments of these calls.
     (((tables, features), rest),), ((module, _, of_step), _) = made, steps[0]
     _, given = launched[0]
     described = tpu_devices(topology)

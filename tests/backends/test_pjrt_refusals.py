@@ -39,6 +39,7 @@ SUMMARIES = {"table_summaries": True}
 
 
 @pytest.mark.parametrize(
+    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `made`.
     ("variables", "arguments", "words"),
     [
         ({"PJRT_PLATFORM": "gpu"}, {}, "If its plugin is missing: pip install 'jax[cuda12]=="),
@@ -128,6 +129,8 @@ def queued(loss):
 
 
 @pytest.mark.parametrize(
+    # of_loss adds to the loss. The others are of the message: its first line, the line about the op
+    # with its place in the program, and the last line.
     ("of_loss", "first", "line", "last"),
     [
         (outside, "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
@@ -143,8 +146,6 @@ def queued(loss):
     ],
 )
 def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
-    """The error shows the program's line, unless XLA does not report it."""
-
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
         return harness.minimized(mode, loss + tf.reshape(of_loss(loss), []))
@@ -174,9 +175,8 @@ def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, same_mes
         table = next(one for one in v1.global_variables() if "embedding" in one.op.name)
         return table.assign(tf.zeros(table.shape), name="clear")
 
-    with pytest.raises(ValueError) as raised:
-        emulated_program.trained(tmp_path, "pjrt+tables", hooks=[harness.Reads(clear)])
-    first, *where = str(raised.value).splitlines()
+    given, hooks = (emulated_program.trained, tmp_path, "pjrt+tables"), [harness.Reads(clear)]
+    first, *where = harness.refusal(ValueError, *given, hooks=hooks).splitlines()
     same_message(first)
     assert "test_pjrt_refusals.py" in where[0]
 
@@ -203,7 +203,7 @@ def test_tables_larger_than_a_device_are_refused_before_compilation():
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
-@pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])
+@pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])  # own: the program's device_count.
 def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
     """No GPU is here, so jax's devices and TensorFlow's list are replaced."""
     devices = [types.SimpleNamespace(platform=platform)]
@@ -218,7 +218,7 @@ def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog
     )
     arguments = {"config": config, "use_tpu": True, "train_batch_size": 8}
     made = ee.TPUEstimator(lambda features: None, **arguments)
-    hidden = platform == "gpu" and own != {"GPU": 1}
+    hidden = platform == "gpu" and own != {"GPU": 1}  # A program that asks for GPUs gets them.
     expected = {**(own or {}), **({"GPU": 0} if hidden else {})}
     assert dict(made.config.session_config.device_count) == expected
     assert given is None or dict(given.device_count) == own
