@@ -94,9 +94,8 @@ def test_says_that_devices_have_no_effect_without_use_tpu(
         flags.DEFINE_string("hardware", "pjrt", "", flag_values=flags.FLAGS)
         tpu = {"device": flags.FLAGS["hardware"].value}
     caplog.set_level("INFO", logger="estimator_emb")
-    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(**tpu))
-    for _ in range(2):
-        ee.TPUEstimator(lambda features: None, config=config, use_tpu=False)
+    for _ in range(2):  # The second estimator logs nothing.
+        harness.estimator(lambda features: None, None, tmp_path, run={}, tpu=tpu, use_tpu=False)
     said = [line for line in caplog.messages if "no effect, as use_tpu=False" in line]
     assert len(said) == bool(words)
     assert all(word in said[0] for word in words)
@@ -211,13 +210,8 @@ def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])
     caplog.set_level("INFO", logger="estimator_emb")
     given = own and v1.ConfigProto(device_count=own)
-    config = ee.RunConfig(
-        model_dir=str(tmp_path),
-        session_config=given,
-        tpu_config=ee.TPUConfig(iterations_per_loop=1, device="pjrt"),
-    )
-    arguments = {"config": config, "use_tpu": True, "train_batch_size": 8}
-    made = ee.TPUEstimator(lambda features: None, **arguments)
+    run = {"session_config": given}
+    made = harness.estimator(lambda features: None, None, tmp_path, 8, "pjrt", run=run)
     hidden = platform == "gpu" and own != {"GPU": 1}  # A program that asks for GPUs gets them.
     expected = {**(own or {}), **({"GPU": 0} if hidden else {})}
     assert dict(made.config.session_config.device_count) == expected

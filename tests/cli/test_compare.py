@@ -12,18 +12,16 @@ import tensorflow as tf
 from estimator_emb.cli import main as main_lib
 from estimator_emb.cli.comparison import name_pairs
 
+v1 = tf.compat.v1
 PROGRAM = processes.ROOT / "examples" / "legacy_tpu_binary.py"
 TABLE = "dense_features/x_embedding/embedding_weights"
 
 
 def write_scalars(folder, by_step):
-    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(folder) as writer:
+    with tf.Graph().as_default(), v1.summary.FileWriter(folder) as writer:
         for step, scalars in by_step.items():
-            values = [
-                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-                for tag, value in scalars.items()
-            ]
-            writer.add_summary(tf.compat.v1.Summary(value=values), step)
+            values = [v1.Summary.Value(tag=tag, simple_value=one) for tag, one in scalars.items()]
+            writer.add_summary(v1.Summary(value=values), step)
 
 
 @pytest.fixture
@@ -48,7 +46,7 @@ def run(tmp_path):
                 change(variables, step)
             saved[step] = saved_values.write(folder / f"model.ckpt-{step}", variables)
         prefixes = [*saved.values()]
-        tf.compat.v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
+        v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
         write_scalars(folder, {step: {"loss": dict(losses).get(step, 1 / step)} for step in steps})
         write_scalars(folder / "eval", {3: {"loss": 0.25, **dict(metrics or {"auc": 0.5})}})
         if exported is not None:

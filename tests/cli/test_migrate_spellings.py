@@ -72,8 +72,7 @@ def test_rewrites_a_module_in_any_spelling(module, statement):
 
 
 @pytest.mark.parametrize(
-    "module, name",
-    [(module, name) for module, all_ in OBJECTS.items() for name in all_],
+    "module, name", [(module, name) for module, all_ in OBJECTS.items() for name in all_]
 )
 def test_rewrites_a_name_imported_by_itself(module, name):
     owner, _, leaf = f"{module}.{name}".rpartition(".")

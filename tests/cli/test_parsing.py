@@ -25,11 +25,7 @@ CALLS = {
     "migrate": (["a.py", "b.py"], [["--write"]]),
 }
 """Subcommand -> its names, in order, and its options."""
-OF_PROGRAMS = {
-    "run": ["--shards=2"],
-    "cluster": ["--ps", "2"],
-    "check": ["--replicas=2"],
-}
+OF_PROGRAMS = {"run": ["--shards=2"], "cluster": ["--ps", "2"], "check": ["--replicas=2"]}
 """Subcommand that takes a program -> one of its own options."""
 
 

@@ -167,10 +167,7 @@ GOOD = {
             fc.embedding_column(ids("c"), 4),
             *fc.shared_embedding_columns([ids("a"), ids("b")], 4),
             fc.embedding_column(
-                ids("d"),
-                4,
-                embedding_lookup_device="tpu_tensor_core",
-                tensor_core_shape=[None, 3],
+                ids("d"), 4, embedding_lookup_device="tpu_tensor_core", tensor_core_shape=[None, 3]
             ),
         ),
         features={

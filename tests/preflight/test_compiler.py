@@ -108,11 +108,7 @@ def test_functions_of_the_tables_are_lowered(lowered):
 
 def branches_of_unequal_shape(logits, features):
     mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that does not fail.
-    kept = tf.cond(
-        mul > 0,
-        lambda: logits[:2] * 3.0,
-        lambda: tf.sin(logits[:3]),
-    )
+    kept = tf.cond(mul > 0, lambda: logits[:2] * 3.0, lambda: tf.sin(logits[:3]))
     return tf.reduce_sum(kept)
 
 
@@ -137,7 +133,7 @@ def shape_of_a_value(logits, features):
     ("change", "words", "offset"),  # offset: the line within the function.
     [
         (shape_of_a_value, "must be a compile-time constant", 2),
-        (branches_of_unequal_shape, "Incompatible shapes", 5),
+        (branches_of_unequal_shape, "Incompatible shapes", 2),
         pytest.param(loop_of_growing_shape, "", 3, marks=pytest.mark.slow),
     ],
 )

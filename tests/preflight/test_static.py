@@ -233,9 +233,7 @@ def test_outside_compilation_is_set_aside():
     def change(logits, features):
         total = tf.stop_gradient(tf.reduce_sum(logits))
         inside_branch = tf.cond(
-            total > 0,
-            lambda: tf.compat.v1.tpu.outside_compilation(on_host, total),
-            lambda: 0.0,
+            total > 0, lambda: tf.compat.v1.tpu.outside_compilation(on_host, total), lambda: 0.0
         )
         return inside_branch + tf.compat.v1.tpu.outside_compilation(on_host, total)
 
