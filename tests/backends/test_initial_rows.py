@@ -28,18 +28,6 @@ def of_place(shape, dtype, partition_info=None):
     return tf.random.uniform(shape, dtype=dtype, seed=3) * tf.range(1.0, DIM + 1)
 
 
-def in_numpy(shape, dtype=tf.float32):
-    return np.random.RandomState(4).normal(size=shape).astype(np.float32)
-
-
-def stateless(shape, dtype=tf.float32):
-    return 2.0 - tf.random.stateless_truncated_normal(shape, [5, 6], dtype=dtype)
-
-
-def wider(shape, dtype=tf.float32):
-    return tf.cast(tf.random.normal(shape, dtype=tf.float64, seed=1), dtype)
-
-
 BOUNDED = {
     "default": None,
     "zeros": v1.zeros_initializer(),
@@ -52,7 +40,7 @@ BOUNDED = {
     "of the shape and seed": v1.variance_scaling_initializer(seed=3),
     "keras": tf.keras.initializers.TruncatedNormal(seed=3),
     "own": own,
-    "stateless": stateless,
+    "stateless": lambda shape, dtype: 2.0 - tf.random.stateless_truncated_normal(shape, [5, 6]),
     "of the place": of_place,
 }
 """Initializers of which a host computes only its own rows."""
@@ -60,8 +48,8 @@ WHOLE = {
     "values": v1.constant_initializer(np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)),
     "orthogonal": v1.orthogonal_initializer(seed=1),
     "identity": v1.initializers.identity(),
-    "numpy": in_numpy,
-    "float64": wider,
+    "numpy": lambda shape, dtype: np.float32(np.random.RandomState(4).normal(size=shape)),
+    "float64": lambda shape, dtype: tf.cast(tf.random.normal(shape, 0, 1, tf.float64, 1), dtype),
 }
 """Initializers of which each host computes the whole table, and keeps its own rows."""
 

@@ -15,8 +15,7 @@ import tensorflow as tf
 from estimator_emb.native import build, ops, rules
 from estimator_emb.optimizers import NUMPY, step
 
-REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-SCRIPT = REPOSITORY / ".ci" / "build_wheel.py"
+SCRIPT = processes.ROOT / ".ci" / "build_wheel.py"
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 AARCH64 = 183  # EM_AARCH64 of the ELF format.
 ROWS, BATCH, WIDTH = 50, 40, 3
