@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from unittest import mock
 
 import emulated_program
 import harness
@@ -262,39 +263,29 @@ def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devic
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
-def test_a_whole_step_copies_no_table_on_a_tpu(
-    topology, library, tpu_devices, tmp_path, monkeypatch
-):
-    """Compiles the step that a program with words and a sequence makes for CPU devices."""
+def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, tmp_path):
+    """Compiles for a TPU what a training of words and a sequence makes for CPU devices."""
     from estimator_emb.backends.xla import devices
 
-    made, steps, launched = [], [], []
+    def noted(owner, name):
+        real = getattr(owner, name)
+        return mock.patch.object(owner, name, autospec=True, side_effect=real)
 
-    def noted(calls, function):
-        def call(*args, **kwargs):
-            calls.append((args, kwargs))
-            return function(*args, **kwargs)
-
-        return call
-
-    with monkeypatch.context() as changes:
-        for owner, name, calls in [
-            (library, "DeviceTables", made),
-            (devices, "JittedStep", steps),
-            (devices.DeviceStep, "launch", launched),
-        ]:
-            changes.setattr(owner, name, noted(calls, getattr(owner, name)))
+    with (
+        noted(library, "DeviceTables") as made,
+        noted(devices, "JittedStep") as steps,
+        noted(devices.DeviceStep, "launch") as launched,
+    ):
         emulated_program.trained(tmp_path, "pjrt+tables", 8, steps=1)
-    # The arguments of these calls.
-    (((tables, features), rest),), ((module, _, of_step), _) = made, steps[0]
-    _, given = launched[0]
-    described = tpu_devices(topology)
+    ((tables, features), rest), (module, _, of_step) = made.call_args, steps.call_args_list[0].args
+    ids, described = launched.call_args_list[0].kwargs["ids"], tpu_devices(topology)
+    made.assert_called_once()
 
     def compiled_for(rows, options=None):
         larger = [dataclasses.replace(one, rows=rows) for one in tables]
         on_tpu = library.DeviceTables(larger, features, **{**rest, "packs": True})
         step = devices.JittedStep(module, described, dataclasses.replace(of_step, tables=on_tpu))
-        program = step.ahead_of_time(given["ids"], options)
+        program = step.ahead_of_time(ids, options)
         assert "all-reduce" in program.as_text()
         check_no_copies(program, on_tpu.stacks)
         return program.memory_analysis().temp_size_in_bytes

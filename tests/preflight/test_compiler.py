@@ -13,7 +13,6 @@ import tensorflow as tf
 from programs import line
 from tpu_described import NO_ESTIMATOR
 
-import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.backends.xla import core_step, lower
 from estimator_emb.catalog import installing
@@ -91,16 +90,13 @@ def test_functions_of_the_tables_are_lowered(lowered):
     def dynamic(step):
         return tf.reduce_sum(tf.zeros([tf.cast(step, tf.int32)]))
 
-    table = ee.TableConfig(1000, 16, combiner="mean", learning_rate_fn=dynamic)
-    features = {"user": ee.FeatureConfig("t"), "history": ee.FeatureConfig("t", 4)}
-    for spec in (
-        ee.EmbeddingConfigSpec(
-            table_to_config_dict={"t": table},
-            feature_to_config_dict=features,
-            optimization_parameters=ee.AdagradParameters(0.1),
-        ),
-        programs.spec()._replace(experimental_gradient_multiplier_fn=dynamic),
+    tables = programs.spec().table_to_config_dict
+    tables = {name: one._replace(learning_rate_fn=dynamic) for name, one in tables.items()}
+    for changed in (
+        {"table_to_config_dict": tables},
+        {"experimental_gradient_multiplier_fn": dynamic},
     ):
+        spec = programs.spec()._replace(**changed)
         _, outcome, words = lowered(None, embedding_config_spec=spec)
         assert outcome == "refused" and "must be a compile-time constant" in words
         assert words.splitlines()[-1].startswith(f"{line(dynamic)}: op 'zeros")
