@@ -73,14 +73,13 @@ def ids_of(rng, feature, rows, is_one):
     size, count = 48, int(rng.integers(1, 48))
     segments = np.sort(rng.integers(0, SAMPLES * feature.segments, count))
     given = {
-        "ids": rng.integers(0, rows, count),
-        "segments": segments,
-        "gains": rng.normal(size=count),
+        "ids": rng.integers(0, rows, count).astype(np.int32),
+        "segments": segments.astype(np.int32),
+        "gains": rng.normal(size=count).astype(np.float32),
     }
     padded = {name: np.pad(one, (0, size - count)) for name, one in given.items()}
     padded["ids"][count:] = -1
-    types = {"ids": np.int32, "segments": np.int32, "gains": np.float32}
-    return {name: padded[name].astype(dtype) for name, dtype in types.items()}
+    return padded
 
 
 def occurrences(feature, of_feature):
@@ -88,11 +87,7 @@ def occurrences(feature, of_feature):
     ids = of_feature["ids"]
     segments = of_feature.get("segments", np.arange(len(ids)))
     gains = of_feature.get("gains", np.ones(len(ids), np.float32))
-    return [
-        (id, segment, gain)
-        for id, segment, gain in zip(ids, segments, gains, strict=True)
-        if id >= 0
-    ]
+    return [one for one in zip(ids, segments, gains, strict=True) if one[0] >= 0]
 
 
 def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores, accumulates):

@@ -111,8 +111,7 @@ def test_parquet_has_ids_labels_rows_and_slots(tmp_path, vocabulary, capsys):
 
 
 def test_saved_model_looks_up_ids_and_labels(tmp_path, vocabulary):
-    arguments = ["--table=words", *label_options(vocabulary)]
-    out = written("saved-model", tmp_path, *arguments)
+    out = written("saved-model", tmp_path, "--table=words", *label_options(vocabulary))
     os.rename(vocabulary, f"{vocabulary}.moved")  # The model contains the file.
     loaded = tf.saved_model.load(str(out)).signatures
     assert sorted(loaded) == ["serving_default", "words", "words_labels"]

@@ -72,7 +72,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
 
     step = built(programs.model_fn_with(change), embedding_config_spec=programs.spec())
     loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)
-    assert (loops, outcome, words) == (True, "accepted", "")
+    assert (loops, outcome, words) == (True, "accepted", "")  # The step has loops.
     # One sum each for the kernel, the bias, the helper of the activations, the function and its
     # gradient.
     module = (tmp_path / "step.hlo").read_bytes()
@@ -243,9 +243,8 @@ TARGETS = {
 def test_every_generation_has_a_topology_for_eight_replicas():
     assert list(compiler.GENERATIONS) == ["v2", "v3", "v4", "v5e", "v5p", "v6e"]
     assert {name: compiler._targets(name, 8) for name in compiler.GENERATIONS} == TARGETS
-    assert [one.core_bytes / 2**30 for one in compiler.GENERATIONS.values()] == [
-        8, 16, 16, 16, 95, 32,
-    ]  # fmt: skip
+    gib_of_a_core = [one.core_bytes / 2**30 for one in compiler.GENERATIONS.values()]
+    assert gib_of_a_core == [8, 16, 16, 16, 95, 32]
 
 
 def test_a_step_with_findings_is_not_compiled(monkeypatch):

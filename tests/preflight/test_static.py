@@ -28,12 +28,14 @@ def check(model_fn, input_fn=programs.input_fn, mode="train", **kwargs):
 
 
 def findings_of(model_fn, *args, **kwargs):
+    """Checks a program, and returns the texts of its findings."""
     report = check(model_fn, *args, **kwargs)
     assert report.status == (1 if report.findings else 0)
     return [str(one) for one in report.findings]
 
 
 def found(change, **kwargs):
+    """Returns the findings about a small model whose loss has the term change(logits, features)."""
     return findings_of(programs.model_fn_with(change), **kwargs)
 
 
@@ -278,7 +280,7 @@ def test_functions_of_the_host_are_not_part_of_the_step():
     """Here each core gets its share of the host's input."""
 
     def host_call(logits, labels):
-        assert logits.shape == [16, 1]
+        assert logits.shape == [16, 1]  # 128 samples on 8 cores.
         return lambda logits: tf.print(logits), [logits]
 
     model_fn = programs.model_fn_with(host_call=host_call)
