@@ -303,7 +303,7 @@ def test_a_hook_may_write_variables(place, tmp_path):
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
     def input_fn(params):
-        return batches(params).take(5)
+        return batches(params).take(5)  # Of loops with 4 steps each.
 
     for device in ("host", place):
         with pytest.raises(guarded_input.InputEndedError, match="ended after 5 steps"):
@@ -356,11 +356,12 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_a_bad_id_is_named_and_no_step_is_saved(place, tmp_path):
     def input_fn(params):
-        ids = np.array([[0], [1], [7], [2]], np.int32)  # The table has 3 rows.
+        ids = np.array([[0], [1], [7], [2]], np.int32)
         return tf.data.Dataset.from_tensors({"id": ids}).repeat()
 
     estimator = id_program.make(tmp_path, device=place, train_batch_size=4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="7"):
+    bad_id = r"Feature id of table tbl_id: id 7 is outside \[0, 3\)"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=bad_id):
         estimator.train(input_fn, steps=3)
     assert {name for name in os.listdir(tmp_path) if name.startswith("model.ckpt")} <= {
         f"model.ckpt-0.{kind}" for kind in ("index", "meta", "data-00000-of-00001")

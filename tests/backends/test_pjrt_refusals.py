@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 def test_pjrt_uses_all_devices_by_default(monkeypatch):
     assert len(backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))[0]) == 3
     monkeypatch.setenv("ESTIMATOR_EMB_PJRT_PLATFORM", "cpu")
-    assert len(backend.chosen(ee.TPUConfig())[0]) == 8
+    assert len(backend.chosen(ee.TPUConfig())[0]) == 8  # All of the fixture `eight_devices`.
 
 
 def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):

@@ -218,6 +218,7 @@ def test_rate_functions_of_tf2_optimizers_act_as_on_the_host(tmp_path):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("run", [EACH_LOOP, NO_SAVES])
 def test_the_next_loop_waits_for_a_hook_that_saves_in_its_own_thread(run, tmp_path, monkeypatch):
+    """Otherwise the slow save of this test would save the tables of the next loop."""
     save = v1.train.Saver.save
 
     def slow(*args, **kwargs):
@@ -277,7 +278,7 @@ def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
         trained(tmp_path / place, place, model_fn=with_a_saver) for place in ("host", "pjrt+tables")
     )
     harness.same(of_host, of_devices)
-    assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP
+    assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP  # At the start, and after each loop.
 
 
 def after_a_loop(late):

@@ -9,6 +9,7 @@ def test_converts_matching_tables_and_back(tmp_path, capsys, same_message):
     """The old checkpoint has the rows of tables in the order of 'mod' over 4 hosts."""
     old = legacy_checkpoint.write_legacy(tmp_path / "old")
     new = str(tmp_path / "new" / "model.ckpt-9")
+    # The command knows Adam's slots of `few`, but not `few/mine`.
     tables = ["--table=*words_?mbedding*", "--table=few", "--table=few/mine"]
     assert main_lib.main(["convert", old, new, "--from=mod", *tables]) == 0
     same_message(capsys.readouterr().out)

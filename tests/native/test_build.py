@@ -117,7 +117,7 @@ def test_a_compiler_output_that_is_no_library_is_refused(monkeypatch, empty_cach
 @pytest.mark.slow
 def test_a_hanging_compiler_is_killed(caplog, monkeypatch, empty_cache, tmp_path):
     caplog.set_level(logging.INFO, "estimator_emb")
-    monkeypatch.setattr(build, "_TIMEOUT", 0.6)
+    monkeypatch.setattr(build, "_TIMEOUT", 0.6)  # Messages round it to 1 s.
     monkeypatch.setattr(build, "_PROGRESS", 0.2)
     child = tmp_path / "child"
 

@@ -87,6 +87,8 @@ def test_a_step_with_everything_is_lowered(tmp_path):
 
 @pytest.mark.slow
 def test_functions_of_the_tables_are_lowered(lowered):
+    """The error names the line of a learning rate or a multiplier that cannot be lowered."""
+
     def dynamic(step):
         return tf.reduce_sum(tf.zeros([tf.cast(step, tf.int32)]))
 
@@ -142,7 +144,7 @@ def test_impossible_shapes_name_their_line(change, words, offset, lowered):
 
 
 def test_lowering_needs_no_memory_for_variables(lowered):
-    """The weights and slots of this program would take 25 GB."""
+    """The weights of this program, 2^16 x 2^15 float32, would take 8 GiB."""
 
     def change(logits, features):
         w = tf.compat.v1.get_variable("w", [1 << 16, 1 << 15], tf.float32)
@@ -152,7 +154,7 @@ def test_lowering_needs_no_memory_for_variables(lowered):
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert lowered(change)[1:] == ("accepted", "")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # 1 GiB in KiB.
 
 
 def collective(logits, features):
@@ -299,8 +301,8 @@ def test_a_dlrm_compiles_for_every_generation():
 @pytest.mark.slow
 def test_too_much_memory_is_refused_in_the_compilers_words():
     def change(logits, features):
-        x = tf.tile(features["dense"], [4096, 1])
-        matrix = tf.nn.softmax(tf.matmul(x, x, transpose_b=True))  # 16 GiB
+        x = tf.tile(features["dense"], [4096, 1])  # 4096 times 16 samples.
+        matrix = tf.nn.softmax(tf.matmul(x, x, transpose_b=True))  # 65,536 squared float32: 16 GiB.
         return tf.reduce_sum(tf.sin(tf.matmul(matrix, matrix)))
 
     report = compiled(programs.model_fn_with(change), "v3", compile=True)

@@ -277,7 +277,7 @@ def test_inputs_of_unknown_size_stop_the_check():
 
 
 def test_functions_of_the_host_are_not_part_of_the_step():
-    """Here each core gets its share of the host's input."""
+    """A TPU has no kernel for tf.print. Here each core gets its share of the host's input."""
 
     def host_call(logits, labels):
         assert logits.shape == [16, 1]  # 128 samples on 8 cores.
