@@ -210,7 +210,7 @@ def test_a_damaged_checkpoint_is_not_compared(run, compare):
 @pytest.mark.slow
 @pytest.mark.parametrize("option, rate, status", [("--shards=8", 0.4, 0), ("--seed=1", 0.3, 1)])
 def test_compares_two_runs_of_a_program(option, rate, status, tmp_path):
-    """The second run begins from the first one's checkpoint of step 0, as on the page."""
+    """Both begin from the same checkpoint. More cores make no difference, another rate does."""
     a, b = tmp_path / "a", tmp_path / "b"
 
     def train(folder, rate, *options):

@@ -339,9 +339,8 @@ def test_work_grows_with_the_number_of_lines(lines, folder, capfdbinary):
     """The work grows linearly. Counts calls of functions, in Python and C, instead of seconds."""
 
     def calls(count):
-        text = "import tensorflow as tf\nfrom tensorflow.contrib import tpu\n" + "".join(
-            lines.format(one) + "\n" for one in range(count)
-        )
+        imports = "import tensorflow as tf\nfrom tensorflow.contrib import tpu\n"
+        text = imports + "".join(f"{lines.format(number)}\n" for number in range(count))
         (folder / "a.py").write_text(text)
         with cProfile.Profile() as seen:
             main_lib.main(["migrate", "a.py"])

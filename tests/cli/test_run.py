@@ -18,11 +18,8 @@ from estimator_emb.cli import main as main_lib
 
 def said(done):
     """Returns the lines of stderr, without TensorFlow's start-up messages."""
-    return [
-        line
-        for line in done.stderr.splitlines()
-        if not line.startswith(("I0000", "WARNING: All log messages"))
-    ]
+    starts = ("I0000", "WARNING: All log messages")
+    return [line for line in done.stderr.splitlines() if not line.startswith(starts)]
 
 
 @pytest.mark.slow

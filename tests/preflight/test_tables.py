@@ -143,7 +143,7 @@ def test_tables_larger_than_the_devices_are_refused(same_message):
 
 
 @pytest.mark.parametrize(
-    ("made", "tpu_config", "names"),
+    ("made", "tpu_config", "names"),  # made: the spec. names: those of the generations.
     [
         (spec(1000, 16), {}, ("v4",)),
         (None, {}, ("v4", "v6e")),
