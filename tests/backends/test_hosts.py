@@ -1,4 +1,7 @@
-"""Compares a training on several hosts (processes of this machine) with an emulated TPU."""
+"""Compares a training on several hosts (processes of this machine) with an emulated TPU.
+
+hosts_program.py has the program and its cases. In "v1", nothing happens but the training.
+"""
 
 import collections
 import os
@@ -74,7 +77,7 @@ def test_four_hosts_begin_and_train_random_rows_like_the_emulated_tpu(tmp_path):
 
 def test_several_hosts_begin_from_a_checkpoint(tmp_path):
     emulated(tmp_path / "model-old", "v1", 4, 2)
-    run(tmp_path / "model", "warm", steps=2)
+    run(tmp_path / "model", "warm", steps=2)  # Warm-starts from model-old.
     old, first = harness.saved(tmp_path / "model-old", 2), harness.saved(tmp_path / "model", 0)
     for name in old.keys() - {"global_step"}:
         if "Ada" not in name:  # Slots begin anew.
@@ -82,7 +85,7 @@ def test_several_hosts_begin_from_a_checkpoint(tmp_path):
 
 
 def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
-    lines = run(tmp_path / "model", "calls")
+    lines = run(tmp_path / "model", "calls")  # Calls train_and_evaluate, train and the following.
     chief, host = (
         [line for line in lines[name] if "estimator_emb" not in line]
         for name in ("chief", "host 1")
@@ -101,7 +104,9 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("case", "words", "last"),  # words: of the error on the chief. last: step of the last save.
+    # On host 1, the batch of step 4 is bad, the input ends after step 4, or a hook fails after
+    # step 2. words: of the error on the chief. last: the step of the last save, of 2, 4 and 6.
+    ("case", "words", "last"),
     [
         ("bad id", "host 1 (NAME): InvalidArgumentError: assertion failed: [Feature words of", 2),
         ("nan", "features['ages'] of core 2: nan in sample 0, at [0, 0], and", 2),
@@ -182,7 +187,7 @@ def process_of(launcher, host):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("case", "options", "phrase"),  # phrase: of the error on the chief.
+    ("case", "options", "phrase"),  # case: what differs on host 1. phrase: of the chief's error.
     [
         ("other step", [], "The step that model_fn makes on host 1 (NAME) is another than on host"),
         ("other folder", [], "model_dir on host 1 (NAME) is another than on host 0 (NAME): give"),

@@ -72,14 +72,9 @@ def test_refuses_a_mesh_with_another_number_of_cores(tmp_path):
 def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
     """The program looks up rows in another way if XLA compiles it, as on emulated cores."""
     results, variables = {}, {}
-    for place, cores, arguments in (
-        ("host", 1, []),
-        ("one core", 1, ["--tpu=my-tpu"]),
-        ("two cores", 2, ["--tpu=my-tpu"]),
-    ):
-        folder = tmp_path / place
-        arguments += [f"--cores={cores}"]
-        done = run("text_to_text", folder, *arguments, options=originals.OPTIONS)
+    for place, cores in (("host", 1), ("one core", 1), ("two cores", 2)):
+        folder, tpu = tmp_path / place, [] if place == "host" else ["--tpu=my-tpu"]
+        done = run("text_to_text", folder, f"--cores={cores}", *tpu, options=originals.OPTIONS)
         # model_fn prints its mode, and whether XLA compiles it.
         by_xla = place != "host"
         compiled = {f"{mode} {by_xla}" for mode in ("train", "eval", "infer")}

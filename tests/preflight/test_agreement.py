@@ -321,6 +321,7 @@ CASES = [
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_check_agrees_with_use_tpu(kind, case, tmp_path):
+    """Both accept GOOD, and refuse RAISE. The check also refuses LATER."""
     program, found, mode, steps = case
     error = judged(program, mode, steps, tmp_path / "judged")
     assert (error is not None) == (kind == "raises"), error
@@ -340,4 +341,4 @@ def test_check_agrees_with_use_tpu(kind, case, tmp_path):
         assert all(one.outcome == "accepted" for one in report.tables)
     else:
         assert any(found in one for one in refusals), refusals
-    assert not (tmp_path / "checked").exists()
+    assert not (tmp_path / "checked").exists()  # The check writes nothing.
