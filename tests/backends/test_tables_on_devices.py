@@ -143,6 +143,7 @@ MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
 )
 def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(owner, value, allowed, tmp_path):
     def changing(step):
+        # A step of the second loop is bad.
         return tf.gather([0.5] * (LOOP + 1) + [value] + [0.5] * STEPS, step)
 
     factors = (decaying, changing) if owner == MULTIPLIER else (changing, None)

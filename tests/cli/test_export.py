@@ -24,6 +24,7 @@ from estimator_emb.cli import main as main_lib
 
 MOD = saved_values.MOD
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+"""The table `words` of MOD. Its slot of Adagrad is 0.5 higher."""
 LABELS = ["the matrix", "naïve", "東京", *(f"word {number}" for number in range(3, 11))]
 MORE_ROWS = 13 - len(LABELS)
 try:
@@ -237,6 +238,7 @@ def test_keras_export_of_many_long_table_names_loads(keras, tmp_path):
 
 
 def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
+    """The command also finds them by shorter names. Kernels of dense layers are no tables."""
     weights = harness.normal(0, 6, 3)
     variables = {saved_values.WORDS: weights, "dense/kernel": weights, "dense/kernel_1": weights}
     path = saved_values.write(tmp_path / "a.ckpt", variables)
