@@ -162,7 +162,7 @@ INSIDE = {
 @pytest.mark.parametrize("where", INSIDE)
 def test_ops_inside_functions_and_branches_are_findings(where):
     make, scope = INSIDE[where]
-    if "v1" in where:
+    if "v1" in where:  # Such programs do so first.
         tf.compat.v1.disable_control_flow_v2()
     try:
         findings = found(lambda logits, _: make(tf.stop_gradient(tf.reduce_sum(logits))))
