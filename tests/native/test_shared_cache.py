@@ -108,7 +108,7 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
         "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
         "contains the kernels"
     )
-    os.truncate(path, 9)  # Damaged, so it must be built.
+    os.truncate(path, 9)  # Damaged, so it must be built, which is impossible.
     assert build_error() == missing
     os.chmod(tmp_path / "cache", 0o777)  # Now the library may not be used at all.
     assert build_error().startswith("another user could put code into the cache, because ")

@@ -256,7 +256,7 @@ def test_an_optimizer_without_cross_shard_sum_is_a_finding(same_message):
     assert "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)" in said
     same_message(said)
     given = programs.estimator(of_one_core, num_shards=None), programs.input_fn
-    one = preflight.check_program(*given, compile=False, replicas=1)
+    one = preflight.check_program(*given, compile=False, replicas=1)  # A single core needs no sum.
     assert one.findings == () and one.batch_per_core == 128
 
 
