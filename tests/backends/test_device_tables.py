@@ -127,10 +127,8 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     # Tables of equal dimensions are in one stack, an array with the rows of all of them.
     tables = tables_of(library, (37, 11, 50), (5, 5, 3), step, accumulates)
     features = [library.DeviceFeature(f"of {table}", table) for table in "abc"]
-    features += [
-        library.DeviceFeature("again of a", "a"),
-        library.DeviceFeature("sequence of b", "b", 2),
-    ]
+    features.append(library.DeviceFeature("again of a", "a"))
+    features.append(library.DeviceFeature("sequence of b", "b", 2))
     made = library.DeviceTables(tables, features, SAMPLES, cores, packs)
     by_name = {table.name: table for table in tables}
     values = {
@@ -155,6 +153,7 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     arrays = [[array(stack, *one) for one in enumerate(stack.fills)] for stack in made.stacks]
     arguments = arrays, ids, gradients, RATES
     activations, new = compiled(made, jax.devices()[:cores], arguments)(*arguments)
+    # The activation of a segment is the weighted sum of its rows.
     for feature in features:
         table = by_name[feature.table]
         expected = np.zeros((SAMPLES * feature.segments, table.dimension), np.float32)
@@ -162,6 +161,7 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
             expected[segment] += values[table.name][0][id] * gain
         got = np.asarray(activations[feature.key])
         np.testing.assert_allclose(got, expected.reshape(SAMPLES, -1), rtol=1e-5, atol=1e-5)
+    # Collects each table's rows and slots from the parts on all devices.
     found = {table.name: np.zeros_like(values[table.name]) for table in tables}
     for stack, of_stack in zip(made.stacks, new, strict=True):
         for number, array in enumerate(of_stack):

@@ -346,9 +346,9 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
         estimator, _ = trained(tmp_path / device, device, model_fn=model_fn)
         of_evaluation = estimator.evaluate(batches, steps=3, hooks=[counted])["calls"]
         assert of_evaluation == 1.0  # The mean of 0, 1 and 2.
-        assert counted.seen == [3.0]
+        assert counted.seen == [3.0]  # At the end of the loop of 3 steps.
         list(estimator.predict(lambda params: batches(params).take(2), hooks=[counted]))
-        assert counted.seen[1:3] == [1.0, 2.0]
+        assert counted.seen[1:3] == [1.0, 2.0]  # After each step of the prediction.
         found.append(seen)
     assert seen[0] == 1.0 and len(seen) == 4  # The scale before each of 4 steps; it begins at 1.
     np.testing.assert_allclose(*found, rtol=1e-5)
