@@ -186,7 +186,7 @@ def test_an_assert_in_a_rate_stops_the_step_as_on_the_host(turns, function, tmp_
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             trained(tmp_path / place, place, *factors)
         assert tf.train.latest_checkpoint(str(tmp_path / place)).endswith(f"-{LOOP}")
-        found.append(caught.value.message.partition("\n\t [[{{node")[0])
+        found.append(caught.value.message.partition("\n\t [[{{node")[0])  # Without the op's name.
     of_host, of_devices = found
     assert "late" in of_host
     assert of_devices == of_host

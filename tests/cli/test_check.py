@@ -167,7 +167,7 @@ def test_a_refusal_is_a_finding(run, parts, finding):
         ),
         ({"do": "raise ValueError('its own')"}, "{} failed before it trained."),
         ({"made": "ee.TableConfig(100, 8, initializer=int('x'))"}, "{} failed before it trained."),
-        # No TPU has 12 cores.
+        # With more than 8 cores, their number must be a multiple of 8.
         ({"made": "tpu_config = ee.TPUConfig(num_shards=12)"}, "{} failed before it trained."),
     ],
 )

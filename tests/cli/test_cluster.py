@@ -128,18 +128,17 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
     )
     addresses = set()
     for name in names:
-        task, proxy = (line[12:] for line in output if line.startswith(f"{name:<9} | "))
+        prefix = f"{name:<9} | "
+        task, proxy = (line[len(prefix) :] for line in output if line.startswith(prefix))
         assert proxy == "no proxy: example.org,localhost"
         config, end = json.JSONDecoder().raw_decode(task)
         assert task[end:] == " ['program.py', '--flag=1'] True"
         job, _, index = name.partition(" ")
         assert config["task"] == {"type": job, "index": int(index or 0)}
-        assert {job: len(of_job) for job, of_job in config["cluster"].items()} == {
-            "chief": 1,
-            "worker": 2,
-            "ps": 2,
-        }
+        counts = {job: len(of_job) for job, of_job in config["cluster"].items()}
+        assert counts == {"chief": 1, "worker": 2, "ps": 2}  # The chief is one of 3 workers.
         addresses.update(*config["cluster"].values())
+    # The evaluator has no address.
     assert len(addresses) == 5 and all(re.fullmatch(r"localhost:\d+", one) for one in addresses)
 
 
@@ -379,7 +378,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     output, _ = process.communicate(timeout=processes.HANGS)
     assert process.returncode == 1
     assert len(output.splitlines()) == 3 and b"\x1b[31mred\x07" in output
-    screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")
+    screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")  # Cursor up 3 lines.
     lines = screens[-1].splitlines()[-3:]
     assert all(len(line) == 59 for line in lines) and len(lines) == 3  # COLUMNS - 1.
     assert re.match(r"chief      \d+:\d\d ended with status 0  red xxx", lines[0])

@@ -203,6 +203,7 @@ def test_soft_placement_sets_host_ops_aside(soft_placement):
 
 
 def test_soft_placement_keeps_other_findings(soft_placement):
+    # The host takes over the determinant in float64, but no summary and no fed value.
     def change(logits, features):
         tf.compat.v1.summary.scalar("mean", tf.reduce_mean(logits))
         wide = tf.cast(tf.reduce_sum(logits), tf.float64)
