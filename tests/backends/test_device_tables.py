@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from unittest import mock
 
 import emulated_program
 import harness
@@ -13,6 +14,7 @@ SAMPLES = 24
 RATES = np.array([0.1, 0.2, 0.3], np.float32)
 
 
+# Rules of optimizers, for NumPy and jax. The second also updates rows without a gradient.
 def adagrad(rate, gradients, weights, slots):
     accumulator = slots[0] + gradients * gradients
     return weights - rate * gradients / accumulator**0.5, accumulator
@@ -62,34 +64,34 @@ def compiled(made, devices, arguments, of_activations=False, options=None):
 
 
 def ids_of(rng, feature, rows, is_one):
+    """Returns an id per sample, or up to 48 ids with the segments of the batch and weights.
+
+    A segment is a sample, or a position of a sample's sequence.
+    """
     if is_one:
         return {"ids": rng.integers(0, rows, SAMPLES).astype(np.int32)}
     size, count = 48, int(rng.integers(1, 48))
     segments = np.sort(rng.integers(0, SAMPLES * feature.segments, count))
     given = {
-        "ids": rng.integers(0, rows, count),
-        "segments": segments,
-        "gains": rng.normal(size=count),
+        "ids": rng.integers(0, rows, count).astype(np.int32),
+        "segments": segments.astype(np.int32),
+        "gains": rng.normal(size=count).astype(np.float32),
     }
     padded = {name: np.pad(one, (0, size - count)) for name, one in given.items()}
     padded["ids"][count:] = -1
-    types = {"ids": np.int32, "segments": np.int32, "gains": np.float32}
-    return {name: padded[name].astype(dtype) for name, dtype in types.items()}
+    return padded
 
 
 def occurrences(feature, of_feature):
+    """Returns (id, segment, weight) of each id. -1 is padding."""
     ids = of_feature["ids"]
     segments = of_feature.get("segments", np.arange(len(ids)))
     gains = of_feature.get("gains", np.ones(len(ids), np.float32))
-    return [
-        (id, segment, gain)
-        for id, segment, gain in zip(ids, segments, gains, strict=True)
-        if id >= 0
-    ]
+    return [one for one in zip(ids, segments, gains, strict=True) if one[0] >= 0]
 
 
-def trained(table, features, ids, gradients, values, rate, step, cores, accumulates):
-    """Returns a table's weights and slot after the step, by NumPy, row by row."""
+def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores, accumulates):
+    """Returns a table's weights and slot after the step, row by row."""
     weights, slot = (one.copy() for one in values)
     for turn in [None] if accumulates else range(cores):
         sums = {}
@@ -117,14 +119,16 @@ def trained(table, features, ids, gradients, values, rate, step, cores, accumula
 )
 @pytest.mark.parametrize("skewed", [False, True])
 def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
-    """Tests two stacks with repeated ids, sequences and weights. Skewed: ids on few devices."""
+    """Compares activations, tables and slots, for repeated ids, sequences and weights.
+
+    If `packs`, several rows share a row of the device's array. If `skewed`, ids are only 0 and 1.
+    """
     rng = np.random.default_rng(cores)
+    # Tables of equal dimensions are in one stack, an array with the rows of all of them.
     tables = tables_of(library, (37, 11, 50), (5, 5, 3), step, accumulates)
     features = [library.DeviceFeature(f"of {table}", table) for table in "abc"]
-    features += [
-        library.DeviceFeature("again of a", "a"),
-        library.DeviceFeature("sequence of b", "b", 2),
-    ]
+    features.append(library.DeviceFeature("again of a", "a"))
+    features.append(library.DeviceFeature("sequence of b", "b", 2))
     made = library.DeviceTables(tables, features, SAMPLES, cores, packs)
     by_name = {table.name: table for table in tables}
     values = {
@@ -149,6 +153,7 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     arrays = [[array(stack, *one) for one in enumerate(stack.fills)] for stack in made.stacks]
     arguments = arrays, ids, gradients, RATES
     activations, new = compiled(made, jax.devices()[:cores], arguments)(*arguments)
+    # The activation of a segment is the weighted sum of its rows.
     for feature in features:
         table = by_name[feature.table]
         expected = np.zeros((SAMPLES * feature.segments, table.dimension), np.float32)
@@ -156,6 +161,7 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
             expected[segment] += values[table.name][0][id] * gain
         got = np.asarray(activations[feature.key])
         np.testing.assert_allclose(got, expected.reshape(SAMPLES, -1), rtol=1e-5, atol=1e-5)
+    # Collects each table's rows and slots from the parts on all devices.
     found = {table.name: np.zeros_like(values[table.name]) for table in tables}
     for stack, of_stack in zip(made.stacks, new, strict=True):
         for number, array in enumerate(of_stack):
@@ -163,9 +169,8 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
                 stack.unshard(core, part, {name: both[number] for name, both in found.items()})
     for number, table in enumerate(tables):
         own = [one for one in features if one.table == table.name]
-        expected = trained(
-            table, own, ids, gradients, values[table.name], RATES[number], step, cores, accumulates
-        )
+        given = values[table.name], RATES[number], step, cores, accumulates
+        expected = updated_in_numpy(table, own, ids, gradients, *given)
         np.testing.assert_allclose(found[table.name], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -176,10 +181,11 @@ Otherwise it moves buffers, even a small table, into the memory beside the cores
 """
 
 
-def check_step(library, devices, packs, step, rows, samples=512, dimension=16, options=None):
+def bytes_of_step_without_copies(library, devices, packs, step, rows, samples=512, options=None):
     """Asserts that a step copies none of its three tables. Returns its temporary bytes."""
     import jax
 
+    dimension = 16
     tables = tables_of(library, [rows] * 3, [dimension] * 3, step)
     features = [library.DeviceFeature("of a", "a"), library.DeviceFeature("of b", "b")]
     made = library.DeviceTables(tables, features, samples, len(devices), packs)
@@ -227,9 +233,8 @@ def test_no_table_is_copied(packs, step, library):
     """Arrays are updated in place, and temporary memory does not depend on the vocabulary."""
     import jax
 
-    devices = jax.devices()[:1]
-    few = check_step(library, devices, packs, step, rows=100_000)
-    many = check_step(library, devices, packs, step, rows=10_000_000)
+    given = library, jax.devices()[:1], packs, step
+    few, many = (bytes_of_step_without_copies(*given, rows) for rows in (100_000, 10_000_000))
     check_about_equal(few, many)
 
 
@@ -241,51 +246,41 @@ def test_no_table_is_copied(packs, step, library):
 )
 def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devices):
     """Checks programs that the TPU compiler makes for 8 devices."""
-    devices, many = tpu_devices(topology), 10_000_000
-    check_step(library, devices, True, step, many, samples)
-    check_about_equal(
-        *(
-            check_step(library, devices, True, step, rows, samples, options=ONE_MEMORY)
-            for rows in (100_000, many)
-        )
+    given = library, tpu_devices(topology), True, step
+    bytes_of_step_without_copies(*given, 10_000_000, samples)
+    few, many = (
+        bytes_of_step_without_copies(*given, rows, samples, ONE_MEMORY)
+        for rows in (100_000, 10_000_000)
     )
+    check_about_equal(few, many)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
-def test_a_whole_step_copies_no_table_on_a_tpu(
-    topology, library, tpu_devices, tmp_path, monkeypatch
-):
-    """Compiles the step that a program with words and a sequence makes for CPU devices."""
+def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, tmp_path):
+    """Compiles for a TPU what a training of words and a sequence makes for CPU devices."""
     from estimator_emb.backends.xla import devices
 
-    made, steps, launched = [], [], []
+    def noted(owner, name):
+        real = getattr(owner, name)
+        return mock.patch.object(owner, name, autospec=True, side_effect=real)
 
-    def noted(calls, function):
-        def call(*args, **kwargs):
-            calls.append((args, kwargs))
-            return function(*args, **kwargs)
-
-        return call
-
-    with monkeypatch.context() as changes:
-        for owner, name, calls in [
-            (library, "DeviceTables", made),
-            (devices, "JittedStep", steps),
-            (devices.DeviceStep, "launch", launched),
-        ]:
-            changes.setattr(owner, name, noted(calls, getattr(owner, name)))
+    with (
+        noted(library, "DeviceTables") as made,
+        noted(devices, "JittedStep") as steps,
+        noted(devices.DeviceStep, "launch") as launched,
+    ):
         emulated_program.trained(tmp_path, "pjrt+tables", 8, steps=1)
-    (((tables, features), rest),), ((module, _, of_step), _) = made, steps[0]
-    _, given = launched[0]
-    described = tpu_devices(topology)
+    ((tables, features), rest), (module, _, of_step) = made.call_args, steps.call_args_list[0].args
+    ids, described = launched.call_args_list[0].kwargs["ids"], tpu_devices(topology)
+    made.assert_called_once()
 
     def compiled_for(rows, options=None):
         larger = [dataclasses.replace(one, rows=rows) for one in tables]
         on_tpu = library.DeviceTables(larger, features, **{**rest, "packs": True})
         step = devices.JittedStep(module, described, dataclasses.replace(of_step, tables=on_tpu))
-        program = step.ahead_of_time(given["ids"], options)
+        program = step.ahead_of_time(ids, options)
         assert "all-reduce" in program.as_text()
         check_no_copies(program, on_tpu.stacks)
         return program.memory_analysis().temp_size_in_bytes

@@ -34,11 +34,11 @@ def test_the_results_of_the_chief_arrive_unchanged():
         assert agreement._unpacked(agreement._packed(result)) == result
 
 
-class Runs:
+class FailsWhenUnpickled:
     def __reduce__(self):
         return pytest.fail, ("code from another host ran",)
 
 
 def test_no_code_of_another_host_runs():
     with pytest.raises(DecodeError):
-        agreement._unpacked(pickle.dumps(Runs()))
+        agreement._unpacked(pickle.dumps(FailsWhenUnpickled()))

@@ -1,4 +1,7 @@
-"""Compares a training on several hosts (processes of this machine) with an emulated TPU."""
+"""Compares a training on several hosts (processes of this machine) with an emulated TPU.
+
+hosts_program.py has the program and its cases. In "v1", nothing happens but the training.
+"""
 
 import collections
 import os
@@ -6,7 +9,6 @@ import pathlib
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
 import textwrap
@@ -37,13 +39,14 @@ def environment():
 
 
 def run(model_dir, case, *options, steps=STEPS, status=0, **sizes):
-    """Runs the program on all hosts. Returns process name -> lines of its output."""
+    """Runs a case of hosts_program on all hosts. Returns its `lines_of`."""
     arguments = command(*options, program=[str(model_dir), case, str(steps)], **sizes)
     done = processes.run_command(*arguments, status=status, **environment())
     return lines_of(done.stdout + done.stderr)
 
 
 def lines_of(output):
+    """Returns {name of a process: its lines}. The command's own lines have the name ''."""
     found = collections.defaultdict(list)
     for line in output.splitlines():
         name, bar, text = line.partition(" | ")
@@ -53,6 +56,7 @@ def lines_of(output):
 
 
 def emulated(model_dir, case, cores, *steps):
+    """Trains a case of hosts_program until each of `steps` in turn. Returns all checkpoints."""
     made = hosts_program.estimator(model_dir, case, "emulate", cores)
     for last in steps or [STEPS]:
         made.train(hosts_program.input_of(case), max_steps=last)
@@ -73,7 +77,7 @@ def test_four_hosts_begin_and_train_random_rows_like_the_emulated_tpu(tmp_path):
 
 def test_several_hosts_begin_from_a_checkpoint(tmp_path):
     emulated(tmp_path / "model-old", "v1", 4, 2)
-    run(tmp_path / "model", "warm", steps=2)
+    run(tmp_path / "model", "warm", steps=2)  # Warm-starts from model-old.
     old, first = harness.saved(tmp_path / "model-old", 2), harness.saved(tmp_path / "model", 0)
     for name in old.keys() - {"global_step"}:
         if "Ada" not in name:  # Slots begin anew.
@@ -81,7 +85,7 @@ def test_several_hosts_begin_from_a_checkpoint(tmp_path):
 
 
 def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
-    lines = run(tmp_path / "model", "calls")
+    lines = run(tmp_path / "model", "calls")  # Calls train_and_evaluate, train and the following.
     chief, host = (
         [line for line in lines[name] if "estimator_emb" not in line]
         for name in ("chief", "host 1")
@@ -100,6 +104,8 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
+    # On host 1, the batch of step 4 is bad, the input ends after step 4, or a hook fails after
+    # step 2. words: of the error on the chief. last: the step of the last save, of 2, 4 and 6.
     ("case", "words", "last"),
     [
         ("bad id", "host 1 (NAME): InvalidArgumentError: assertion failed: [Feature words of", 2),
@@ -181,7 +187,7 @@ def process_of(launcher, host):
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("case", "options", "phrase"),
+    ("case", "options", "phrase"),  # case: what differs on host 1. phrase: of the chief's error.
     [
         ("other step", [], "The step that model_fn makes on host 1 (NAME) is another than on host"),
         ("other folder", [], "model_dir on host 1 (NAME) is another than on host 0 (NAME): give"),
@@ -201,6 +207,7 @@ def test_refuses_hosts_that_differ_and_unsupported_options(case, options, phrase
     output = [re.sub(r"(host \d) \([^)]*\)", r"\1 (NAME)", line) for line in lines["chief"]]
     assert any(phrase in line for line in output), "\n".join(output[-20:])
     ends = re.findall(r"(chief|host 1) ended with status 1 after (\d+) s", "\n".join(lines[""]))
+    # All hosts fail, about at once, except a host that had left the program.
     assert {name for name, _ in ends} == {"chief", *([] if "leaves" in case else ["host 1"])}
     seconds = [int(after) for _, after in ends]
     assert max(seconds) - min(seconds) < 30
@@ -226,31 +233,28 @@ ALONE = """
     ],
 )
 def test_a_host_that_waits_names_the_address(number, address, words):
-    with socket.socket() as reserved:
-        reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        reserved.bind(("127.0.0.1", 0))
-        port = str(reserved.getsockname()[1])
-        started = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(ALONE)],
-            env=processes.users_environment(
-                ESTIMATOR_EMB_HOSTS="2",
-                ESTIMATOR_EMB_HOST=str(number),
-                ESTIMATOR_EMB_COORDINATOR=address.replace("PORT", port),
-                JAX_PLATFORMS="cpu",
-            ),
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        lines = iter(started.stderr.readline, "")
-        words = words.replace("PORT", port)
-        assert any(line == f"estimator_emb: Waits for {words}.\n" for line in lines)
-        # No other machine reaches the coordinator.
-        assert listening(int(port)) == ({LOOPBACK} if number == 0 else set())
-        assert list(lines)[-1] == (
-            "ValueError: TPUConfig: device='pjrt' cannot take devices: after 5 s, this host still "
-            f"waits for {words}\n"
-        )
-        assert started.wait(processes.HANGS) == 1
+    _, _, port = processes.addresses(host=1)["host"][0].partition(":")  # A free port.
+    words = words.replace("PORT", port)
+    started = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(ALONE)],
+        env=processes.users_environment(
+            ESTIMATOR_EMB_HOSTS="2",
+            ESTIMATOR_EMB_HOST=str(number),
+            ESTIMATOR_EMB_COORDINATOR=address.replace("PORT", port),
+            JAX_PLATFORMS="cpu",
+        ),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    lines = iter(started.stderr.readline, "")
+    assert any(line == f"estimator_emb: Waits for {words}.\n" for line in lines)
+    # No other machine reaches the coordinator.
+    assert listening(int(port)) == ({LOOPBACK} if number == 0 else set())
+    assert list(lines)[-1] == (
+        "ValueError: TPUConfig: device='pjrt' cannot take devices: after 5 s, this host still "
+        f"waits for {words}\n"
+    )
+    assert started.wait(processes.HANGS) == 1
 
 
 LOOPBACK = "0100007F"

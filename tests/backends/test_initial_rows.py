@@ -28,18 +28,6 @@ def of_place(shape, dtype, partition_info=None):
     return tf.random.uniform(shape, dtype=dtype, seed=3) * tf.range(1.0, DIM + 1)
 
 
-def in_numpy(shape, dtype=tf.float32):
-    return np.random.RandomState(4).normal(size=shape).astype(np.float32)
-
-
-def stateless(shape, dtype=tf.float32):
-    return 2.0 - tf.random.stateless_truncated_normal(shape, [5, 6], dtype=dtype)
-
-
-def wider(shape, dtype=tf.float32):
-    return tf.cast(tf.random.normal(shape, dtype=tf.float64, seed=1), dtype)
-
-
 BOUNDED = {
     "default": None,
     "zeros": v1.zeros_initializer(),
@@ -52,24 +40,25 @@ BOUNDED = {
     "of the shape and seed": v1.variance_scaling_initializer(seed=3),
     "keras": tf.keras.initializers.TruncatedNormal(seed=3),
     "own": own,
-    "stateless": stateless,
+    "stateless": lambda shape, dtype: 2.0 - tf.random.stateless_truncated_normal(shape, [5, 6]),
     "of the place": of_place,
 }
+"""Initializers of which a host computes only its own rows."""
 WHOLE = {
     "values": v1.constant_initializer(np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)),
     "orthogonal": v1.orthogonal_initializer(seed=1),
     "identity": v1.initializers.identity(),
-    "numpy": in_numpy,
-    "float64": wider,
+    "numpy": lambda shape, dtype: np.float32(np.random.RandomState(4).normal(size=shape)),
+    "float64": lambda shape, dtype: tf.cast(tf.random.normal(shape, 0, 1, tf.float64, 1), dtype),
 }
-
+"""Initializers of which each host computes the whole table, and keeps its own rows."""
 
 UNSEEDED = ("default", "normal", "of the shape", "own")
 SOME = ("default", "zeros", "normal of seed", "own", "of the place", "values", "orthogonal")
 
 
 def begun(names, seed, host):
-    """Returns the values of a table for each initializer, or of a host's part of each."""
+    """Returns the values and slots of a table for each initializer, or of a host's part of each."""
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(seed)
         made = {}
@@ -88,6 +77,7 @@ def begun(names, seed, host):
     ids=["some", "seed", "no seed"],
 )
 def test_hosts_begin_with_the_rows_of_one_process(seed, names):
+    """If neither the graph (`seed`) nor the initializer has a seed, only their spread is equal."""
     want = begun(names, seed, ALONE)
     hosts = [Agreement(types.SimpleNamespace(number=number, count=3)) for number in range(3)]
     parts = [begun(names, seed, host) for host in hosts]
@@ -97,13 +87,14 @@ def test_hosts_begin_with_the_rows_of_one_process(seed, names):
             first, second = (part[name][0][:300] for part in parts[:2])
             assert not (first == second).all(1).any(), name  # The hosts draw independently.
             assert abs(found[0].std() / values[0].std() - 1) < 0.1, name
-            found, values = found[1:], values[1:]
+            found, values = found[1:], values[1:]  # The slots are equal.
         for one, other in zip(found, values, strict=True):
             np.testing.assert_array_equal(one, other, err_msg=name)
 
 
 @pytest.mark.parametrize("name", BOUNDED)
 def test_no_host_computes_the_other_rows(name):
+    """No tensor of the graph that makes rows 100 to 199 is much larger than these 100 rows."""
     with tf.Graph().as_default() as graph:
         initializer = storage._unfolded(BOUNDED[name] or v1.truncated_normal_initializer())
         rows = initial_rows.rows_of(initializer([ROWS, DIM], dtype=tf.float32), 100, 200)

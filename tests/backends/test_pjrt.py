@@ -38,11 +38,12 @@ def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = SPEC._replace(pipeline_execution_with_tensor_core=pipelined)
     found = {}
-    for device in ("host", place):
-        estimator, variables = trained(tmp_path / device, device, cores, spec=spec)
+    for device in ("host", place):  # "host" emulates a TPU.
+        estimator, of_checkpoints = trained(tmp_path / device, device, cores, spec=spec)
         metrics = estimator.evaluate(batches, steps=3)
-        found[device] = [variables, metrics, *estimator.predict(without_labels)]
-        assert len(found[device]) == 2 + 31  # 31 predictions.
+        predictions = list(estimator.predict(without_labels))
+        assert len(predictions) == 31
+        found[device] = [of_checkpoints, metrics, *predictions]
     for of_host, of_devices in zip(*found.values(), strict=True):
         harness.assert_same(of_host, of_devices)
     which = "a PJRT device: cpu:0" if cores == 1 else "8 PJRT devices: cpu:0 to cpu:7"
@@ -54,7 +55,7 @@ def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
 @pytest.mark.slow
 @pytest.mark.parametrize(("place", "cores"), [("pjrt", 1), ("pjrt+tables", 1), ("pjrt+tables", 2)])
 def test_every_golden_optimizer_trains_a_table(place, cores, tmp_path):
-    """All are tables of one training, from config dicts, with their slots and rates."""
+    """Each golden case is a table of one training, and has its values and slots after each step."""
     golden = golden_training.GOLDEN["cases"]
     cases = [case for case in golden if case["hyper"].get("num_shards", 1) == cores]
     golden_training.assert_trains_like_golden(cases, tmp_path, place, cores)
@@ -66,6 +67,7 @@ def dense(x, units, name):
     return tf.matmul(x, tf.cast(kernel, x.dtype))
 
 
+# Models: functions of inputs and labels that return the loss, and the op to keep averages.
 def of_branches(x, y):
     hidden = tf.cond(tf.reduce_sum(x) > 0, lambda: dense(x, 4, "a"), lambda: dense(x, 4, "b"))
 
@@ -80,7 +82,7 @@ def of_branches(x, y):
 
     values, indices = tf.math.top_k(called(hidden), 2)
     values += tf.cast(indices, tf.float32) + tf.sort(hidden, axis=1)[:, :2]
-    return tf.reduce_mean(tf.square(values - y)), {}
+    return tf.reduce_mean(tf.square(values - y)), None
 
 
 def of_types(x, y):
@@ -88,7 +90,7 @@ def of_types(x, y):
     double = dense(tf.cast(half, tf.float64), 1, "double") * tf.constant(2**40, tf.float64)
     counts = tf.cast(tf.cast(x * 10, tf.int64) % 7, tf.float64)
     loss = tf.reduce_mean(tf.square(double * 2.0**-40 + counts[:, :1] - tf.cast(y, tf.float64)))
-    return tf.cast(loss, tf.float32), {}
+    return tf.cast(loss, tf.float32), None
 
 
 def of_averages(x, y):
@@ -96,7 +98,7 @@ def of_averages(x, y):
     hidden = dense(hidden, 1, "output")
     average = tf.train.ExponentialMovingAverage(0.75, v1.train.get_global_step())
     kept = average.apply([v1.global_variables("output/kernel")[0]])
-    return tf.reduce_mean(tf.square(hidden - y)), {"kept": kept}
+    return tf.reduce_mean(tf.square(hidden - y)), kept
 
 
 def of_recurrence(x, y):
@@ -105,7 +107,7 @@ def of_recurrence(x, y):
     for layer in (tf.keras.layers.LSTM, tf.keras.layers.GRU):
         made = layer(3, kernel_initializer=glorot, recurrent_initializer=glorot, unroll=False)
         steps = made(steps)[:, None] + steps[:, :, :1]
-    return tf.reduce_mean(tf.square(dense(steps[:, 1], 1, "output") - y)), {}
+    return tf.reduce_mean(tf.square(dense(steps[:, 1], 1, "output") - y)), None
 
 
 def of_chosen_rows(x, y):
@@ -114,15 +116,16 @@ def of_chosen_rows(x, y):
     loss = tf.reduce_sum(tf.gather(squares, chosen)) + tf.reduce_sum(
         tf.boolean_mask(x, y[:, 0] < 0)
     )
-    return 0.1 * loss, {}
+    return 0.1 * loss, None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("of", "cores"),
+    ("model", "cores"),
     [(of_branches, 8), (of_types, 1), (of_averages, 8), (of_recurrence, 1), (of_chosen_rows, 8)],
 )
-def test_models_of_every_kind_train_like_on_the_host(of, cores, tmp_path):
+def test_models_of_every_kind_train_like_on_the_host(model, cores, tmp_path):
+    """Compares the checkpoints, and what host_call, init_fn and a hook see in the same order."""
     written = []
 
     def host_call(loss, step):
@@ -130,13 +133,13 @@ def test_models_of_every_kind_train_like_on_the_host(of, cores, tmp_path):
         return [note]
 
     def model_fn(features, labels, mode, params):
-        loss, extra = of(features["x"] * features["word"], labels)
+        loss, kept = model(features["x"] * features["word"], labels)
         step = v1.train.get_global_step()
         rate = v1.train.exponential_decay(0.1, step, 2, 0.5)
         optimizer = v1.tpu.CrossShardOptimizer(v1.train.AdamOptimizer(rate))
         train_op = optimizer.minimize(loss, step)
-        if "kept" in extra:
-            train_op = tf.group(train_op, extra["kept"])
+        if kept is not None:
+            train_op = tf.group(train_op, kept)
         calls_host = host_call, [loss[None], tf.reshape(step, [1])]
         return ee.TPUEstimatorSpec(
             mode, loss=loss, train_op=train_op, host_call=calls_host, scaffold_fn=scaffold_fn
@@ -167,7 +170,7 @@ def test_models_of_every_kind_train_like_on_the_host(of, cores, tmp_path):
         )  # fmt: skip
         found[device] = variables, list(written)
     # CPUs round sums of bfloat16 at different places.
-    rounding = (2e-2, 1e-3) if of is of_types else (1e-5, 1e-5)
+    rounding = (2e-2, 1e-3) if model is of_types else (1e-5, 1e-5)
     harness.assert_same(*(variables for variables, _ in found.values()), *rounding)
     of_host, of_devices = (notes for _, notes in found.values())
     assert len(of_host) == len(of_devices) and of_devices[0] == "initialized"
@@ -223,17 +226,18 @@ def test_random_numbers_depend_on_seeds_step_and_core(tmp_path):
         return {name: np.stack(each) for name, *each in zip(means, *steps, strict=True)}
 
     means, steps = {}, []
-    at_once = drawn("at once", 4)
+    at_once = drawn("at once", 4)  # 4 steps on 2 cores.
     in_turns, other = drawn("in turns", 2, 4), drawn("other seed", 4, seed=2)
     unseeded = [drawn(f"no seed {number}", 1, seed=None) for number in range(2)]
     for name, values in at_once.items():
         np.testing.assert_array_equal(values, in_turns[name], err_msg=name)
         assert (values != other[name]).any(), name
         assert name == "seeded" or (unseeded[0][name] != unseeded[1][name]).any(), name
-        # Largest deviation of a mean of 160,000 numbers that chance explains.
+        # Largest deviation of a mean of 4 * 2 * 20,000 numbers that chance explains.
         np.testing.assert_allclose(values.mean(), means[name], atol=0.025, err_msg=name)
         rows = values.reshape([4 * 2, 20_000])
         assert len(np.unique(rows, axis=0)) == len(rows), f"{name}: steps or cores draw the same"
+    # Each of the 4 turns of a loop draws other numbers.
     assert len(np.unique(at_once["turns"].reshape([-1, 5000]), axis=0)) == 4 * 2 * 4
     assert (at_once["dropout"] != at_once["layer"]).any()
     assert set(np.unique(at_once["dropout"])) == {0.0, np.float32(1 / 0.7)}
@@ -241,25 +245,27 @@ def test_random_numbers_depend_on_seeds_step_and_core(tmp_path):
 
 @pytest.mark.slow
 def test_training_continues_on_another_device(tmp_path):
-    """Alternates between devices, an emulated TPU and the host, with the same checkpoints."""
-    for folder, ways in (
-        ("at once", ["host"] * 6),
-        ("in turns", ["pjrt", "off", "pjrt+tables", "host", "pjrt+tables", "pjrt"]),
-    ):
-        for number, way in enumerate(ways, start=1):
-            device, use_tpu = way.replace("off", "host"), way != "off"
+    """Six trainings with 2 steps each are as on an emulated TPU, wherever each of them runs."""
+
+    def trained_in_turns(folder, places):
+        for number, place in enumerate(places, start=1):
+            device, use_tpu = ("host", False) if place == "without a TPU" else (place, True)
             _, variables = trained(tmp_path / folder, device, steps=2 * number, use_tpu=use_tpu)
-        if folder == "at once":
-            expected = variables
-    # The host also saves within the loops of a TPU.
-    harness.assert_same(expected, {name: variables[name] for name in expected})
+        return variables
+
+    expected = trained_in_turns("emulated", ["host"] * 6)
+    places = ["pjrt", "without a TPU", "pjrt+tables", "host", "pjrt+tables", "pjrt"]
+    found = trained_in_turns("several", places)
+    # Without a TPU, the estimator also saves within the loops of a TPU.
+    harness.assert_same(expected, {name: found[name] for name in expected})
 
 
 def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
-    """Pipelined: in this test, no step ends before the next lookup."""
+    """With pipelining, each of 4 steps goes on only after the lookup of the next step has ended."""
     from estimator_emb.backends.xla import devices
 
-    looked_up, expected = threading.Semaphore(0), iter([2, 1, 1, 1])  # The first waits for 2.
+    # How many more lookups each step waits for: the first step for its own and the next.
+    looked_up, awaited = threading.Semaphore(0), iter([2, 1, 1, 1])
     through, launch = engine.TableStep.from_previous_step, devices.DeviceStep.launch
 
     def noted(self, structure):
@@ -273,14 +279,14 @@ def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
 
     def waits(*args, **kwargs):
         launch(*args, **kwargs)
-        for _ in range(next(expected)):
+        for _ in range(next(awaited)):
             assert looked_up.acquire(timeout=processes.HANGS)
 
     monkeypatch.setattr(engine.TableStep, "from_previous_step", noted)
     monkeypatch.setattr(devices.DeviceStep, "launch", waits)
     estimator = id_program.make(tmp_path, device="pjrt", pipelined=True)
     estimator.train(id_program.input_of(64), max_steps=4)
-    assert not list(expected)
+    assert not list(awaited)  # All 4 steps waited, and none waited forever.
 
 
 @pytest.mark.fast(1)
@@ -300,7 +306,7 @@ def test_a_hook_may_write_variables(place, tmp_path):
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
     def input_fn(params):
-        return batches(params).take(5)
+        return batches(params).take(5)  # Of loops with 4 steps each.
 
     for device in ("host", place):
         with pytest.raises(guarded_input.InputEndedError, match="ended after 5 steps"):
@@ -311,7 +317,7 @@ def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
 
 @pytest.mark.slow
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
-    """Tests reads in host_call, and of a step counter that hooks read after a call."""
+    """host_call reads a scale, and metrics the number of earlier calls, which hooks read later."""
 
     def model_fn(features, labels, mode, params):
         scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())
@@ -342,22 +348,23 @@ def test_reads_come_before_the_writes_of_a_step(tmp_path):
         estimator, _ = trained(tmp_path / device, device, model_fn=model_fn)
         of_evaluation = estimator.evaluate(batches, steps=3, hooks=[counted])["calls"]
         assert of_evaluation == 1.0  # The mean of 0, 1 and 2.
-        assert counted.seen == [3.0]
+        assert counted.seen == [3.0]  # At the end of the loop of 3 steps.
         list(estimator.predict(lambda params: batches(params).take(2), hooks=[counted]))
-        assert counted.seen[1:3] == [1.0, 2.0]
+        assert counted.seen[1:3] == [1.0, 2.0]  # After each step of the prediction.
         found.append(seen)
-    assert seen[0] == 1.0 and len(seen) == 4
+    assert seen[0] == 1.0 and len(seen) == 4  # The scale before each of 4 steps; it begins at 1.
     np.testing.assert_allclose(*found, rtol=1e-5)
 
 
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_a_bad_id_is_named_and_no_step_is_saved(place, tmp_path):
     def input_fn(params):
-        ids = np.array([[0], [1], [7], [2]], np.int32)  # The table has 3 rows.
+        ids = np.array([[0], [1], [7], [2]], np.int32)
         return tf.data.Dataset.from_tensors({"id": ids}).repeat()
 
     estimator = id_program.make(tmp_path, device=place, train_batch_size=4)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="7"):
+    bad_id = r"Feature id of table tbl_id: id 7 is outside \[0, 3\)"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=bad_id):
         estimator.train(input_fn, steps=3)
     assert {name for name in os.listdir(tmp_path) if name.startswith("model.ckpt")} <= {
         f"model.ckpt-0.{kind}" for kind in ("index", "meta", "data-00000-of-00001")
@@ -391,6 +398,7 @@ SAVER = "tensorflow.python.training.saver:Saver"
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
+    # The program sends itself the signal in the given call of a function of `owner`.
     ("number", "place", "owner", "function", "call"),
     [
         (signal.SIGTERM, "pjrt", STEP, "launch", 13),
@@ -415,9 +423,9 @@ def test_training_resumes_after_a_signal(number, place, owner, function, call, t
     arguments = place, owner, function, call, tmp_path / place
     status = 128 + number if number == signal.SIGTERM else -number
     processes.run(ENDS_ITSELF, number, *arguments, status=status, **environment)
-    assert 0 < int(tf.train.latest_checkpoint(tmp_path / place).rpartition("-")[2]) < 20
+    assert 0 < harness.last_step(tmp_path / place) < 20
     compiled = set(os.listdir(tmp_path / "cache" / "programs"))
-    # The second run uses the compiled program of the first.
+    # The second run (with signal 0, which does nothing) uses the compiled program of the first.
     assert int(processes.run(ENDS_ITSELF, 0, *arguments, **environment).stdout) > 0
     assert compiled and set(os.listdir(tmp_path / "cache" / "programs")) == compiled
     estimator = id_program.make(tmp_path / "host", device="host", cores=2, iterations=5)
@@ -441,19 +449,14 @@ def test_programs_of_2018_run_unchanged(program, folder, options, tmp_path):
     """These programs name a TPU. The command trains, evaluates and exports them."""
     for device in ("host", "pjrt"):
         done = processes.run_command(
-            "run",
-            f"--device={device}",
-            "--shards=2",
-            "--steps-limit=4",
-            *options,
-            processes.ROOT / program,
-            f"{folder}={tmp_path / device}",
+            *("run", f"--device={device}", "--shards=2", "--steps-limit=4", *options),
+            *(processes.ROOT / program, f"{folder}={tmp_path / device}"),
             cwd=tmp_path,
+            status=0,
             JAX_PLATFORMS="",
             ESTIMATOR_EMB_PJRT_PLATFORM="cpu",
             XLA_FLAGS="--xla_force_host_platform_device_count=2",
         )
-        assert done.returncode == 0, done.stderr[-3000:]
         assert "TPU_ACCELERATOR_TYPE" not in done.stderr, "libtpu has looked for a TPU"
     says_nothing = "run_classifier" in program  # It shows only warnings.
     assert says_nothing or "The model runs on 2 PJRT devices: cpu:0 to cpu:1." in done.stderr

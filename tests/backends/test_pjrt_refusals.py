@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 def test_pjrt_uses_all_devices_by_default(monkeypatch):
     assert len(backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))[0]) == 3
     monkeypatch.setenv("ESTIMATOR_EMB_PJRT_PLATFORM", "cpu")
-    assert len(backend.chosen(ee.TPUConfig())[0]) == 8
+    assert len(backend.chosen(ee.TPUConfig())[0]) == 8  # All of the fixture `eight_devices`.
 
 
 def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
@@ -39,6 +39,7 @@ SUMMARIES = {"table_summaries": True}
 
 
 @pytest.mark.parametrize(
+    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `made`.
     ("variables", "arguments", "words"),
     [
         ({"PJRT_PLATFORM": "gpu"}, {}, "If its plugin is missing: pip install 'jax[cuda12]=="),
@@ -93,9 +94,8 @@ def test_says_that_devices_have_no_effect_without_use_tpu(
         flags.DEFINE_string("hardware", "pjrt", "", flag_values=flags.FLAGS)
         tpu = {"device": flags.FLAGS["hardware"].value}
     caplog.set_level("INFO", logger="estimator_emb")
-    config = ee.RunConfig(model_dir=str(tmp_path), tpu_config=ee.TPUConfig(**tpu))
-    for _ in range(2):
-        ee.TPUEstimator(lambda features: None, config=config, use_tpu=False)
+    for _ in range(2):  # The second estimator logs nothing.
+        harness.estimator(lambda features: None, None, tmp_path, run={}, tpu=tpu, use_tpu=False)
     said = [line for line in caplog.messages if "no effect, as use_tpu=False" in line]
     assert len(said) == bool(words)
     assert all(word in said[0] for word in words)
@@ -128,6 +128,8 @@ def queued(loss):
 
 
 @pytest.mark.parametrize(
+    # of_loss adds to the loss. The others are of the message: its first line, the line about the op
+    # with its place in the program, and the last line.
     ("of_loss", "first", "line", "last"),
     [
         (outside, "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
@@ -143,8 +145,6 @@ def queued(loss):
     ],
 )
 def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
-    """The error shows the program's line, unless XLA does not report it."""
-
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
         return harness.minimized(mode, loss + tf.reshape(of_loss(loss), []))
@@ -174,9 +174,8 @@ def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, same_mes
         table = next(one for one in v1.global_variables() if "embedding" in one.op.name)
         return table.assign(tf.zeros(table.shape), name="clear")
 
-    with pytest.raises(ValueError) as raised:
-        emulated_program.trained(tmp_path, "pjrt+tables", hooks=[harness.Reads(clear)])
-    first, *where = str(raised.value).splitlines()
+    given, hooks = (emulated_program.trained, tmp_path, "pjrt+tables"), [harness.Reads(clear)]
+    first, *where = harness.refusal(ValueError, *given, hooks=hooks).splitlines()
     same_message(first)
     assert "test_pjrt_refusals.py" in where[0]
 
@@ -203,7 +202,7 @@ def test_tables_larger_than_a_device_are_refused_before_compilation():
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
-@pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])
+@pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])  # own: the program's device_count.
 def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
     """No GPU is here, so jax's devices and TensorFlow's list are replaced."""
     devices = [types.SimpleNamespace(platform=platform)]
@@ -211,14 +210,9 @@ def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])
     caplog.set_level("INFO", logger="estimator_emb")
     given = own and v1.ConfigProto(device_count=own)
-    config = ee.RunConfig(
-        model_dir=str(tmp_path),
-        session_config=given,
-        tpu_config=ee.TPUConfig(iterations_per_loop=1, device="pjrt"),
-    )
-    arguments = {"config": config, "use_tpu": True, "train_batch_size": 8}
-    made = ee.TPUEstimator(lambda features: None, **arguments)
-    hidden = platform == "gpu" and own != {"GPU": 1}
+    run = {"session_config": given}
+    made = harness.estimator(lambda features: None, None, tmp_path, 8, "pjrt", run=run)
+    hidden = platform == "gpu" and own != {"GPU": 1}  # A program that asks for GPUs gets them.
     expected = {**(own or {}), **({"GPU": 0} if hidden else {})}
     assert dict(made.config.session_config.device_count) == expected
     assert given is None or dict(given.device_count) == own

@@ -114,7 +114,7 @@ def trained(
 def test_a_loop_waits_only_for_rates_computed_on_the_host(
     rate, steps_that_wait, tmp_path, monkeypatch
 ):
-    """Each step then brings back the variables that these rates read."""
+    """For such a rate, each step brings back the variables that it reads, but not all of them."""
     from estimator_emb.backends.xla import devices
 
     reads, variables = [], devices.DeviceStep.variables
@@ -125,7 +125,7 @@ def test_a_loop_waits_only_for_rates_computed_on_the_host(
 
     monkeypatch.setattr(devices.DeviceStep, "variables", noted)
     on_devices = trained(tmp_path / "devices", "pjrt+tables", rate, multiplier)
-    all_of_them = max(map(len, reads))
+    all_of_them = max(map(len, reads))  # The end of each loop brings back all variables.
     assert sum(0 < len(one) < all_of_them for one in reads) == steps_that_wait
     assert sum(len(one) == all_of_them for one in reads) == STEPS // LOOP
     harness.assert_same(trained(tmp_path / "host", "host", rate, multiplier), on_devices)
@@ -143,6 +143,7 @@ MULTIPLIER = "EmbeddingConfigSpec: experimental_gradient_multiplier_fn"
 )
 def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(owner, value, allowed, tmp_path):
     def changing(step):
+        # A step of the second loop is bad.
         return tf.gather([0.5] * (LOOP + 1) + [value] + [0.5] * STEPS, step)
 
     factors = (decaying, changing) if owner == MULTIPLIER else (changing, None)
@@ -185,7 +186,7 @@ def test_an_assert_in_a_rate_stops_the_step_as_on_the_host(turns, function, tmp_
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             trained(tmp_path / place, place, *factors)
         assert tf.train.latest_checkpoint(str(tmp_path / place)).endswith(f"-{LOOP}")
-        found.append(caught.value.message.partition("\n\t [[{{node")[0])
+        found.append(caught.value.message.partition("\n\t [[{{node")[0])  # Without the op's name.
     of_host, of_devices = found
     assert "late" in of_host
     assert of_devices == of_host
@@ -218,6 +219,7 @@ def test_rate_functions_of_tf2_optimizers_act_as_on_the_host(tmp_path):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("run", [EACH_LOOP, NO_SAVES])
 def test_the_next_loop_waits_for_a_hook_that_saves_in_its_own_thread(run, tmp_path, monkeypatch):
+    """Otherwise the slow save of this test would save the tables of the next loop."""
     save = v1.train.Saver.save
 
     def slow(*args, **kwargs):
@@ -277,7 +279,7 @@ def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
         trained(tmp_path / place, place, model_fn=with_a_saver) for place in ("host", "pjrt+tables")
     )
     harness.assert_same(of_host, of_devices)
-    assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP
+    assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP  # At the start, and after each loop.
 
 
 def after_a_loop(late):
@@ -290,10 +292,9 @@ def test_infinite_slots_are_not_saved(tmp_path):
         loss = tf.reduce_sum(features["a"] + features["b"]) * after_a_loop(1e25)
         return harness.minimized(mode, loss)  # The slot adds 1e25 squared: too large for float32.
 
-    with pytest.raises(ee.errors.NanLossError) as caught:
-        trained(tmp_path, "pjrt+tables", model_fn=explodes)
     slot = "slot b/Adagrad of table 'b': infinity in 3 of 6 rows, ids 0, 1, 4"  # Those looked up.
-    assert slot in str(caught.value)
+    with pytest.raises(ee.errors.NanLossError, match=slot):
+        trained(tmp_path, "pjrt+tables", model_fn=explodes)
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{LOOP}")
 
 

@@ -40,7 +40,7 @@ status = cluster.start(
 assert "tensorflow" not in sys.modules
 sys.exit(status)
 """
-"""Starts a command as a cluster, like `estimator-emb cluster`, with other timeouts."""
+"""Acts as `estimator-emb cluster` with other timeouts, and an empty package without TensorFlow."""
 
 BEGIN = """
 import contextlib, json, os, signal, sys, time
@@ -66,6 +66,11 @@ def wait_for_end_of(file):
 def start(
     directory, program, workers=2, servers=1, evaluator=False, seconds=600, lost=600, **kwargs
 ):
+    """Starts a cluster.
+
+    Processes that ignore a signal are killed after `seconds`. The chief must end within `lost`
+    seconds after a server has failed.
+    """
     (directory / "program.py").write_text(BEGIN + textwrap.dedent(program))
     numbers = [seconds, lost, workers, servers, int(evaluator)]
     arguments = [sys.executable, "-c", START, SCRIPT, *numbers, "-S", "program.py", "--flag=1"]
@@ -87,7 +92,8 @@ def run(directory, program, **kwargs):
     return process.returncode, *(text.decode().splitlines() for text in (output, errors))
 
 
-def own(lines):
+def of_command(lines):
+    """Returns the lines of the command itself, not of its processes."""
     return [line.removeprefix("estimator-emb: ") for line in lines if line.startswith("estimator")]
 
 
@@ -122,18 +128,17 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
     )
     addresses = set()
     for name in names:
-        task, proxy = (line[12:] for line in output if line.startswith(f"{name:<9} | "))
+        prefix = f"{name:<9} | "
+        task, proxy = (line[len(prefix) :] for line in output if line.startswith(prefix))
         assert proxy == "no proxy: example.org,localhost"
         config, end = json.JSONDecoder().raw_decode(task)
         assert task[end:] == " ['program.py', '--flag=1'] True"
         job, _, index = name.partition(" ")
         assert config["task"] == {"type": job, "index": int(index or 0)}
-        assert {job: len(of_job) for job, of_job in config["cluster"].items()} == {
-            "chief": 1,
-            "worker": 2,
-            "ps": 2,
-        }
+        counts = {job: len(of_job) for job, of_job in config["cluster"].items()}
+        assert counts == {"chief": 1, "worker": 2, "ps": 2}  # The chief is one of 3 workers.
         addresses.update(*config["cluster"].values())
+    # The evaluator has no address.
     assert len(addresses) == 5 and all(re.fullmatch(r"localhost:\d+", one) for one in addresses)
 
 
@@ -239,7 +244,7 @@ ENDS = {
         0,
     ),
 }
-"""What happens to processes -> (sizes of the cluster, program, status)."""
+"""What happens to processes -> (arguments of `start`, program, status of the command)."""
 
 
 @pytest.mark.fast(2)
@@ -249,8 +254,9 @@ def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, same_messag
     status, _, errors = run(tmp_path, program, **numbers)
     assert status == expected
     lines = [*map(timeless, errors)]
-    others = [line for line in lines if "still runs" not in line]
-    same_message("\n".join(sorted([*others, *({*lines} - {*others})])))  # Reminders are repeated.
+    # Lines of several processes have no fixed order, and reminders no fixed number.
+    reminders = {line for line in lines if "still runs" in line}
+    same_message("\n".join(sorted([*(one for one in lines if one not in reminders), *reminders])))
 
 
 HANGS = """
@@ -302,7 +308,7 @@ def test_a_signal_ends_all_and_the_servers_last(number, sent, hanging):
         assert lines.index(f"{name:<9} | saves {sent}") < lines.index(f"{name:<9} | saved")
     # A server is needed until the chief has saved.
     assert lines.index("ps 0      | saves SIGTERM") > lines.index("chief     | saved")
-    assert own(errors.decode().splitlines()) == [
+    assert of_command(errors.decode().splitlines()) == [
         f"{number.name}: the chief saves the model, and all processes end, in 600 s at most. "
         "Another signal ends them at once."
     ]
@@ -321,7 +327,7 @@ def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, hanging
         time.sleep(1.2)
     _, errors = process.communicate(timeout=processes.HANGS)
     assert process.returncode == 128 + signal.SIGKILL
-    said = own(errors.decode().splitlines())[1:]
+    said = of_command(errors.decode().splitlines())[1:]
     assert ("SIGINT again: all processes are killed." in said) == again
 
 
@@ -372,7 +378,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
     output, _ = process.communicate(timeout=processes.HANGS)
     assert process.returncode == 1
     assert len(output.splitlines()) == 3 and b"\x1b[31mred\x07" in output
-    screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")
+    screens = written.decode().replace("\r\n", "\n").split("\x1b[3A\x1b[J")  # Cursor up 3 lines.
     lines = screens[-1].splitlines()[-3:]
     assert all(len(line) == 59 for line in lines) and len(lines) == 3  # COLUMNS - 1.
     assert re.match(r"chief      \d+:\d\d ended with status 0  red xxx", lines[0])
@@ -395,19 +401,19 @@ def test_each_process_runs_the_program_with_the_options_of_the_cluster(monkeypat
     for name in ("program.py", "module.py"):
         (tmp_path / name).write_text("")
     monkeypatch.chdir(tmp_path)
-    given, variables, *counts = command(
+    started, variables, *counts = command(
         *("cluster", "--workers=3", "--ps", "2", "--evaluator", "--wait-limit=90", "--tf-v1"),
         *("--device=emulate", "--steps-limit=5", "program.py", "--ps=7", "--", "x"),
     )
-    assert counts == [3, 2, True]
-    assert given == [
+    assert counts == [3, 2, True]  # Workers, parameter servers and the evaluator.
+    assert started == [
         *(sys.executable, "-X", "dev", "estimator-emb", "run", "--device=emulate"),
         *("--steps-limit=5", "--tf-v1", "program.py", "--ps=7", "--", "x"),
     ]
     assert variables == {**os.environ, environment.WAIT_LIMIT.name: "90"}
-    given, variables, *counts = command("cluster", "--table-summaries", "-m", "module", "--tf-v1")
+    started, variables, *counts = command("cluster", "--table-summaries", "-m", "module", "--tf-v1")
     assert counts == [1, 1, False]
-    assert given[4:] == ["run", "--table-summaries", "-m", "module", "--tf-v1"]
+    assert started[4:] == ["run", "--table-summaries", "-m", "module", "--tf-v1"]
     assert variables == dict(os.environ)
 
 
@@ -424,7 +430,7 @@ def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
         status=0,
         PYTHONPATH=f"{ROOT}:{ROOT / 'tests' / 'lib'}",
     )
-    (said,) = own(done.stderr.splitlines())  # No process died.
+    (said,) = of_command(done.stderr.splitlines())  # No process died.
     assert timeless(said) == "chief is done after N s."
     for server in ("ps 0", "ps 1"):
         assert re.search(f"{server}  .*: this parameter server ends.", done.stderr)

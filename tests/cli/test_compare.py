@@ -12,23 +12,25 @@ import tensorflow as tf
 from estimator_emb.cli import main as main_lib
 from estimator_emb.cli.comparison import name_pairs
 
+v1 = tf.compat.v1
 PROGRAM = processes.ROOT / "examples" / "legacy_tpu_binary.py"
 TABLE = "dense_features/x_embedding/embedding_weights"
 
 
 def write_scalars(folder, by_step):
-    with tf.Graph().as_default(), tf.compat.v1.summary.FileWriter(folder) as writer:
+    with tf.Graph().as_default(), v1.summary.FileWriter(folder) as writer:
         for step, scalars in by_step.items():
-            values = [
-                tf.compat.v1.Summary.Value(tag=tag, simple_value=value)
-                for tag, value in scalars.items()
-            ]
-            writer.add_summary(tf.compat.v1.Summary(value=values), step)
+            values = [v1.Summary.Value(tag=tag, simple_value=one) for tag, one in scalars.items()]
+            writer.add_summary(v1.Summary(value=values), step)
 
 
 @pytest.fixture
 def run(tmp_path):
-    """Returns a function that writes a finished run. `change` changes the variables of a step."""
+    """Returns a function that writes the checkpoints and event files of a finished run.
+
+    `change(variables, step)` changes what is saved. `losses` and `metrics` replace the values of
+    some steps and names. `exported` is a step whose variables are exported as a SavedModel.
+    """
     count = itertools.count()
 
     def write(change=None, losses=(), metrics=(), steps=(1, 2, 3), exported=None):
@@ -44,7 +46,7 @@ def run(tmp_path):
                 change(variables, step)
             saved[step] = saved_values.write(folder / f"model.ckpt-{step}", variables)
         prefixes = [*saved.values()]
-        tf.compat.v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
+        v1.train.update_checkpoint_state(str(folder), prefixes[-1], prefixes)
         write_scalars(folder, {step: {"loss": dict(losses).get(step, 1 / step)} for step in steps})
         write_scalars(folder / "eval", {3: {"loss": 0.25, **dict(metrics or {"auc": 0.5})}})
         if exported is not None:
@@ -71,6 +73,8 @@ def compare(capsys):
 
 
 def from_step(first, name, by):
+    """Returns a `change` that adds `by` to a variable from a step on."""
+
     def change(variables, step):
         if step >= first:
             variables[name] = variables[name] + by
@@ -79,6 +83,7 @@ def from_step(first, name, by):
 
 
 def having(**values):
+    """Returns a `change` that sets variables in all steps."""
     return lambda variables, step: variables.update(values)
 
 
@@ -87,7 +92,7 @@ def without_w(variables, step):
 
 
 @pytest.mark.parametrize(
-    "of_a, of_b, status, said",
+    "of_a, of_b, status, said",  # of_a, of_b: arguments of `run`.
     [
         ({}, {"change": from_step(2, "w", np.float32(1e-6))}, 0, "The sides are the same"),
         ({}, {"change": from_step(2, TABLE, np.float32(1e-2))}, 1, f"differ: {TABLE} are not"),
@@ -156,14 +161,10 @@ def test_ignored_results_are_no_difference(run, compare):
 
 def test_nan_on_both_sides_is_inconclusive_on_one_side_a_difference(run, compare):
     spoiled, nan = having(w=np.float32([np.nan, 1])), float("nan")
-    both = run(spoiled)
-    status, lines = compare(both, both)
-    said = "Nothing can be said: w is NaN on both sides, from step 1 on."
-    assert (status, lines[-1]) == (2, said)
-    both = run(losses={2: nan})
-    status, lines = compare(both, both)
-    said = "Nothing can be said: loss is NaN on both sides, from step 2 on."
-    assert (status, lines[-1]) == (2, said)
+    for both, what, step in ((run(spoiled), "w", 1), (run(losses={2: nan}), "loss", 2)):
+        status, lines = compare(both, both)
+        said = f"Nothing can be said: {what} is NaN on both sides, from step {step} on."
+        assert (status, lines[-1]) == (2, said)
     status, lines = compare(run(), run(losses={3: nan}))
     assert status == 1 and "loss are not the same" in lines[-1]
 
@@ -209,7 +210,7 @@ def test_a_damaged_checkpoint_is_not_compared(run, compare):
 @pytest.mark.slow
 @pytest.mark.parametrize("option, rate, status", [("--shards=8", 0.4, 0), ("--seed=1", 0.3, 1)])
 def test_compares_two_runs_of_a_program(option, rate, status, tmp_path):
-    """The second run begins from the first one's checkpoint of step 0, as on the page."""
+    """Both begin from the same checkpoint. More cores make no difference, another rate does."""
     a, b = tmp_path / "a", tmp_path / "b"
 
     def train(folder, rate, *options):

@@ -52,7 +52,7 @@ BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 
 @pytest.mark.parametrize(
-    "a, b, past, nan",
+    "a, b, past, nan",  # past: values beyond the tolerance. nan: values that are NaN in both.
     [
         ([1.0, 2.0], [1.0, 2.0], 0, 0),
         ([1.0], [1.0 + 0.9e-4], 0, 0),
@@ -60,7 +60,7 @@ BFLOAT16 = tf.bfloat16.as_numpy_dtype
         ([0.0], [0.9e-5], 0, 0),
         ([0.0], [1.1e-5], 1, 0),
         ([NAN], [NAN], 0, 1),
-        ([NAN, 1.0], [1.0, NAN], 2, 0),
+        ([NAN, 1.0], [1.0, NAN], 2, 0),  # NaN in one of them is beyond any tolerance.
         ([INF], [INF], 0, 0),
         ([INF], [-INF], 1, 0),
         ([INF], [1.0], 1, 0),
@@ -82,17 +82,22 @@ def test_distances_beyond_the_tolerance_are_counted(a, b, past, nan):
 
 
 def test_distances_are_absolute_and_relative():
+    """The relative distance is that of values beyond the tolerance, so not of 0 and 1e-6."""
     found = distances.between([1.0, 4.0, 0.0], [1.5, 4.0, 1e-6], TOLERANCE)
     assert (found.absolute, found.relative) == (0.5, 0.5 / 1.5)
     found = distances.between(np.array([3]), np.array([5]), TOLERANCE)
-    assert (found.absolute, found.relative) == (2.0, 0.4)
+    assert (found.absolute, found.relative) == (5 - 3, (5 - 3) / 5)
 
 
 def test_small_variables_are_compared_by_their_own_size():
-    moments, other = np.float32([1e-9, 1e-6, 0]), np.float32([1e-9, 1.1e-6, 0])
-    of = distances.pieces_distance
-    assert distances.between(moments, other, TOLERANCE).past == 0
-    assert of(lambda: [(moments, other)], TOLERANCE).past == 1
-    assert of(lambda: [(np.ones(2), np.ones(2)), (moments, other)], TOLERANCE).past == 0
-    # Residues of gradients that are 0.
-    assert of(lambda: [(np.float32([1e-12]), np.float32([-3e-12]))], TOLERANCE).past == 0
+    """For all pieces of a variable, atol shrinks with the variable's largest value."""
+    small, other = np.float32([1e-9, 1e-6, 0]), np.float32([1e-9, 1.1e-6, 0])
+
+    def past(*pieces):
+        return distances.pieces_distance(lambda: pieces, TOLERANCE).past
+
+    assert distances.between(small, other, TOLERANCE).past == 0
+    assert past((small, other)) == 1
+    assert past((np.ones(2), np.ones(2)), (small, other)) == 0  # The largest value is 1.
+    # So small are only residues of gradients that are 0.
+    assert past((np.float32([1e-12]), np.float32([-3e-12]))) == 0

@@ -6,14 +6,17 @@ from estimator_emb.cli import main as main_lib
 
 
 def test_converts_matching_tables_and_back(tmp_path, capsys, same_message):
+    """The old checkpoint has the rows of tables in the order of 'mod' over 4 hosts."""
     old = legacy_checkpoint.write_legacy(tmp_path / "old")
     new = str(tmp_path / "new" / "model.ckpt-9")
+    # The command knows Adam's slots of `few`, but not `few/mine`.
     tables = ["--table=*words_?mbedding*", "--table=few", "--table=few/mine"]
     assert main_lib.main(["convert", old, new, "--from=mod", *tables]) == 0
     same_message(capsys.readouterr().out)
     back = str(tmp_path / "back")
     assert main_lib.main(["convert", new, back, "--hosts=4", "--reverse", *tables]) == 0
     legacy, again = legacy_checkpoint.read(old), legacy_checkpoint.read(f"{back}/model.ckpt-9")
+    # It leaves out helper variables of TPUs, and notes the order of the rows.
     assert set(again) == set(legacy) - {HELPER, f"{HELPER}/Adam"} | {"estimator_emb/row_order"}
     for name in set(again) & set(legacy):
         np.testing.assert_array_equal(again[name], legacy[name], err_msg=name)

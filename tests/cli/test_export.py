@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tracemalloc
+from unittest import mock
 
 import harness
 import numpy as np
@@ -23,6 +24,7 @@ from estimator_emb.cli import main as main_lib
 
 MOD = saved_values.MOD
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+"""The table `words` of MOD. Its slot of Adagrad is 0.5 higher."""
 LABELS = ["the matrix", "naïve", "東京", *(f"word {number}" for number in range(3, 11))]
 MORE_ROWS = 13 - len(LABELS)
 try:
@@ -57,8 +59,9 @@ def label_options(vocabulary, table="words"):
     return f"--vocabulary={table}={vocabulary}", "--allow-unlabelled"
 
 
-def written(to, folder, *arguments):
-    assert run(MOD, folder / "out", f"--to={to}", *arguments) == 0
+def written(to, folder, *arguments, checkpoint=MOD):
+    """Exports a checkpoint into a new folder `out`, and returns that folder."""
+    assert run(checkpoint, folder / "out", f"--to={to}", *arguments) == 0
     return folder / "out"
 
 
@@ -80,10 +83,9 @@ def test_npz_has_tables_slots_and_labels(tmp_path, vocabulary, capsys):
     out = written("npz", tmp_path, "--slots", *label_options(vocabulary))
     assert capsys.readouterr().out == f"{out}/tables.npz\n"
     with np.load(out / "tables.npz", allow_pickle=False) as read:
-        assert sorted(read) == sorted(
-            [*(name + end for name in ("few", "items", "words") for end in ("", "/Adagrad"))]
-            + ["words/labels"]
-        )
+        names = ("few", "items", "words")
+        slots = [f"{name}/Adagrad" for name in names]
+        assert sorted(read) == sorted([*names, *slots, "words/labels"])
         assert read["words"].dtype == np.float32
         np.testing.assert_array_equal(read["words"], WORDS)
         np.testing.assert_array_equal(read["words/Adagrad"], WORDS + 0.5)
@@ -109,8 +111,7 @@ def test_parquet_has_ids_labels_rows_and_slots(tmp_path, vocabulary, capsys):
 
 
 def test_saved_model_looks_up_ids_and_labels(tmp_path, vocabulary):
-    arguments = ["--table=words", *label_options(vocabulary)]
-    out = written("saved-model", tmp_path, *arguments)
+    out = written("saved-model", tmp_path, "--table=words", *label_options(vocabulary))
     os.rename(vocabulary, f"{vocabulary}.moved")  # The model contains the file.
     loaded = tf.saved_model.load(str(out)).signatures
     assert sorted(loaded) == ["serving_default", "words", "words_labels"]
@@ -150,11 +151,11 @@ def restored(folder, **optimizers):
     return described, layer._variables
 
 
-def test_tf2(tmp_path, capsys, same_message):
+def test_tf2_export_restores_into_tensorflows_layer(tmp_path, capsys, same_message):
     out = written("tf2", tmp_path, "--slots", "--table=words", "--table=few")
     same_message(capsys.readouterr().out)
     described, tables = restored(out, Adagrad=tf.tpu.experimental.embedding.Adagrad)
-    assert described["step"] == 7 and set(tables) == {"words", "few"}
+    assert described["step"] == 7 and set(tables) == {"words", "few"}  # MOD is of step 7.
     np.testing.assert_array_equal(tables["words"]["parameters"], WORDS)
     np.testing.assert_array_equal(tables["words"]["accumulators"], WORDS + 0.5)
     _, tables = restored(written("tf2", tmp_path / "weights"))
@@ -175,9 +176,8 @@ def test_tf2_with_column_tables_and_unsupported_optimizers(tmp_path, capsys):
         "second/c_embedding/embedding_weights": weights,
         "a.table": weights,
     }
-    out = tmp_path / "out"
-    assert run(saved_values.write(tmp_path / "a.ckpt", variables), out, "--to=tf2", "--slots") == 0
-    printed = capsys.readouterr().out
+    path = saved_values.write(tmp_path / "a.ckpt", variables)
+    out, printed = written("tf2", tmp_path, "--slots", checkpoint=path), capsys.readouterr().out
     line = rf"\n +{saved_values.WORDS}/Momentum +left out, as TensorFlow 2 has no such slot\n"
     assert re.search(line, printed), printed
     assert "  a.table  " in printed and "  embedding/a.table\n" in printed
@@ -210,17 +210,17 @@ def layers_of(keras, file, sizes):
     return {layer.name: layer for layer in layers}
 
 
-of_keras = pytest.mark.parametrize("name", ["tf.keras", pytest.param("keras", marks=slow)])
-"""Keras 2, and Keras 3 if installed. From TensorFlow 2.16 on, `keras` is Keras 3."""
+@pytest.fixture(params=["tf.keras", pytest.param("keras", marks=slow)])
+def keras(request):
+    """Returns Keras 2, and Keras 3 if installed. From TensorFlow 2.16 on, `keras` is Keras 3."""
+    return tf.keras if request.param == "tf.keras" else pytest.importorskip("keras")
 
 
-@of_keras
-def test_keras(name, tmp_path, capsys, same_message):
-    keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
-    assert run(MOD, tmp_path / "out", "--to=keras") == 0
+def test_keras_export_loads_into_embedding_layers(keras, tmp_path, capsys, same_message):
+    out = written("keras", tmp_path)
     same_message(capsys.readouterr().out)
     sizes = {"words": (13, 2), "few": (2, 3), "items": (3, 4)}
-    layers = layers_of(keras, tmp_path / "out" / "tables.h5", sizes)
+    layers = layers_of(keras, out / "tables.h5", sizes)
     np.testing.assert_array_equal(layers["words"].get_weights()[0], WORDS)
     ids = np.array([[12, 0, 0], [3, 7, 1]])
     np.testing.assert_array_equal(layers["words"](ids), WORDS[ids])
@@ -229,10 +229,8 @@ def test_keras(name, tmp_path, capsys, same_message):
 
 
 @slow
-@of_keras
-def test_keras_with_many_long_table_names(name, tmp_path):
-    keras = tf.keras if name == "tf.keras" else pytest.importorskip(name)
-    names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]  # HDF5's limit: 64 kB
+def test_keras_export_of_many_long_table_names_loads(keras, tmp_path):
+    names = [f"table_{number:03}_{'x' * 300}" for number in range(250)]  # 77 kB; HDF5 takes 64 kB.
     variables = {one: np.float32([[number]]) for number, one in enumerate(names)}
     checkpoint.export(saved_values.write(tmp_path / "a.ckpt", variables), tmp_path / "out", "keras")
     layers = layers_of(keras, tmp_path / "out" / "tables.h5", {names[0]: (1, 1), names[-1]: (1, 1)})
@@ -240,6 +238,7 @@ def test_keras_with_many_long_table_names(name, tmp_path):
 
 
 def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
+    """The command also finds them by shorter names. Kernels of dense layers are no tables."""
     weights = harness.normal(0, 6, 3)
     variables = {saved_values.WORDS: weights, "dense/kernel": weights, "dense/kernel_1": weights}
     path = saved_values.write(tmp_path / "a.ckpt", variables)
@@ -257,14 +256,28 @@ def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
     np.testing.assert_array_equal(layers[name].get_weights()[0], weights)
 
 
+READ_WORDS = {
+    "npz": lambda out: np.load(out / "tables.npz")["words"],
+    "parquet": lambda out: parquet.read_table(out / "words.parquet")["embedding"].to_pylist(),
+    "saved-model": lambda out: tf.saved_model.load(out).signatures["words"](
+        ids=tf.constant([0, 1], tf.int64)
+    )["embeddings"],
+    "tf2": lambda out: restored(out)[1]["words"]["parameters"],
+    "keras": lambda out: layers_of(tf.keras, out / "tables.h5", {"words": (2, 2)})["words"](
+        np.array([0, 1])
+    ),
+}
+"""Format -> a function of the exported folder that reads its table `words`, with 2 rows."""
+
+
 @pytest.mark.parametrize("to", FORMATS)
-def test_exports_bfloat16_nan_and_infinity(to, tmp_path):
-    value = np.array([[1.5, np.nan], [np.inf, -0.0]]).astype(tf.bfloat16.as_numpy_dtype)
-    path = saved_values.write(tmp_path / "a.ckpt", {"words": value})
-    assert run(path, tmp_path / "out", f"--to={to}") == 0
-    if to == "npz":
-        with np.load(tmp_path / "out" / "tables.npz") as read:
-            np.testing.assert_array_equal(read["words"], value.astype(np.float32))
+def test_each_format_keeps_nan_infinity_and_minus_zero_of_bfloat16(to, tmp_path):
+    value = np.float32([[1.5, np.nan], [np.inf, -0.0]])
+    saved = {"words": value.astype(tf.bfloat16.as_numpy_dtype)}
+    out = written(to, tmp_path, checkpoint=saved_values.write(tmp_path / "a.ckpt", saved))
+    found = np.float32(READ_WORDS[to](out))
+    np.testing.assert_array_equal(found, value)
+    np.testing.assert_array_equal(np.signbit(found), np.signbit(value))  # -0.0 equals 0.0.
 
 
 @slow
@@ -331,9 +344,7 @@ def test_refuses_existing_outputs_and_missing_packages(tmp_path, capsys, monkeyp
 
 @pytest.mark.parametrize("to", FORMATS)
 def test_an_export_that_fails_leaves_nothing(to, tmp_path):
-    def fail(done, total):
-        raise RuntimeError("the disk is full")
-
+    fail = mock.Mock(side_effect=RuntimeError("the disk is full"))
     with pytest.raises(RuntimeError, match="the disk is full"):
         checkpoint.export(MOD, f"{tmp_path}/out", to, progress=fail)
     assert list(tmp_path.iterdir()) == []
@@ -361,28 +372,30 @@ def wild(tmp_path):
 
 COMMANDS = {
     **{
-        f"export to {to}": ["export", f"--to={to}", "OUT"]
+        f"export to {to}": ["export", f"--to={to}"]
         for to in EXPORT_FORMATS
         if to != "parquet" or parquet is not None
     },
-    "convert": ["convert", "--table=words", "OUT"],
+    "convert": ["convert", "--table=words"],
     "inspect": ["inspect", "--values"],
 }
+"""Every command that reads a checkpoint -> its words before the paths."""
 
 
 def do(command, path, out, *more):
-    name, *options = *COMMANDS[command], *more
-    given = [str(out) if option == "OUT" else option for option in options]
-    return main_lib.main([name, str(path), *given])
+    """Runs a command on a checkpoint, and returns its status. `inspect` writes no `out`."""
+    paths = [str(path)] if command == "inspect" else [str(path), str(out)]
+    return main_lib.main([*COMMANDS[command], *paths, *more])
 
 
 @pytest.fixture
 def without_pickle(monkeypatch):
-    def refuse(*arguments, **named):
-        raise AssertionError("pickled")
-
     for name in ("load", "loads", "Unpickler"):
-        monkeypatch.setattr(pickle, name, refuse)
+        monkeypatch.setattr(pickle, name, mock.Mock(side_effect=AssertionError("unpickled")))
+
+
+WITH_NAMES = ("export to npz", "export to parquet", "export to keras")
+"""Commands that write names.json: replacement -> name of the table."""
 
 
 @pytest.mark.parametrize("command", sorted({*COMMANDS} - {"convert"}))
@@ -396,13 +409,12 @@ def test_replaces_and_escapes_unusual_table_names_without_pickle(
     assert do(command, wild, out, *some) == 0
     printed = capsys.readouterr().out
     assert printed.isascii() and all(line.isprintable() for line in printed.splitlines())
-    assert {*tmp_path.iterdir()} - before <= {out}
-    if (out / "names.json").exists():
+    assert {*tmp_path.iterdir()} - before <= {out}  # No name leads outside the folder.
+    assert (out / "names.json").exists() == (command in WITH_NAMES)
+    if command in WITH_NAMES:
         plain = "plain/table" if command == "export to npz" else "plain_table"
         expected = {safe: name for name, safe in WILD.items()} | {plain: "plain/table"}
         assert json.loads((out / "names.json").read_text()) == expected
-    else:
-        assert command not in ("export to npz", "export to parquet", "export to keras")
     if command == "export to npz":
         with np.load(out / "tables.npz") as read:
             assert [read[name][0, 0] for name in WILD.values()] == list(range(len(WILD)))
@@ -413,6 +425,7 @@ def test_replaces_and_escapes_unusual_table_names_without_pickle(
 
 
 def test_convert_escapes_table_names_without_pickle(wild, tmp_path, capsys, without_pickle):
+    """`wild` does not say that its rows are divided by 'mod' over 2 hosts, hence --force."""
     arguments = [wild, str(tmp_path / "new"), "--table=\x1b[31mred", "--from=mod", "--hosts=2"]
     assert main_lib.main(["convert", *arguments, "--force"]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -437,11 +450,11 @@ SPOILED = {
     "no data": ("data", None, "is missing."),
     "another byte": ("data", flipped, "does not hold what was saved of words: its checksum is "),
 }
-"""What is wrong -> (file, function that damages it, message)."""
+"""What is wrong -> (file, function of its bytes and a row's place that damages it, message)."""
 
 
 @pytest.mark.parametrize("how", SPOILED)
-def test_malformed_files_are_refused_in_a_line(how, tmp_path, capsys, without_pickle):
+def test_every_command_refuses_malformed_files_in_a_line(how, tmp_path, capsys, without_pickle):
     end, spoil, says = SPOILED[how]
     path = f"{shutil.copytree(MOD, tmp_path / 'model')}/model.ckpt-7"
     with checkpoint_reader.CheckpointReader(path) as opened:

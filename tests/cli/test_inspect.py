@@ -40,6 +40,7 @@ def test_names_the_order_of_the_rows(folder, order, capsys):
 
 @pytest.mark.parametrize("slices, order", [(None, IDS), (3, UNKNOWN)])
 def test_names_the_order_of_the_rows_by_the_slices(slices, order, tmp_path, capsys):
+    """A table saved in slices of some rows may be that of a TPU, whose hosts saved one each."""
     variables = {WORDS + suffix: harness.normal(0, 6, 2) for suffix in ("", "/Adagrad")}
     path = saved_values.write(tmp_path / "a.ckpt", variables, slices)
     assert main_lib.main(["inspect", path]) == 0
@@ -55,8 +56,8 @@ def test_reports_a_checkpoint_without_tables(tmp_path, capsys):
 
 
 def test_shows_values(tmp_path, capsys, same_message):
-    weights = np.float32([[3, 4], [0, 0], [np.nan, 1], [6, 8]])
-    slot = np.float32([[1, 1], [0.1, 0.1], [1, 2], [0.1, 0.1]])
+    weights = np.float32([[3, 4], [0, 0], [np.nan, 1], [6, 8]])  # Norms without NaN: 5, 0 and 10.
+    slot = np.float32([[1, 1], [0.1, 0.1], [1, 2], [0.1, 0.1]])  # 2 rows were never trained.
     variables = {"words": weights, "words/Adagrad": slot, "items": weights}
     path = saved_values.write(tmp_path / "1.ckpt", variables)
     assert main_lib.main(["inspect", path, "--values"]) == 0

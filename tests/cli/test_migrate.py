@@ -7,6 +7,7 @@ import re
 import shutil
 import stat
 import subprocess
+from unittest import mock
 
 import numpy as np
 import processes
@@ -21,6 +22,7 @@ NEW = "import estimator_emb\n\nx = estimator_emb.TPUConfig(1)\n"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
+    """Returns the current folder, with the file a.py."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_bytes(OLD.encode())
     return tmp_path
@@ -63,8 +65,9 @@ def test_files_and_folders_are_written_once_with_their_modes(folder, capfdbinary
     for name in ("inside/e.pyw", ".venv/f.py", "env/g.py"):
         assert (folder / name).read_text() == OLD
     assert stat.S_IMODE(os.stat("inside/b.py").st_mode) == 0o750
-    after = os.stat("inside/other.py")
+    after = os.stat("inside/other.py")  # Needs no change, so it is not written.
     assert (after.st_ino, after.st_mtime_ns) == (other.st_ino, other.st_mtime_ns)
+    # No temporary file is left.
     assert not [name for name in os.listdir(".") if name.startswith(".estimator-emb")]
     status, out, err = migrate(capfdbinary, "--write", "a.py", "inside/b.py")
     assert (status, out) == (2, "")
@@ -80,6 +83,7 @@ def test_links_stay_links(folder, capfdbinary):
     os.symlink("../elsewhere/real.py", "src/outside.py")
     os.symlink("../src", "src/round")
     os.symlink("nowhere.py", "src/broken.py")
+    # Links in a folder are skipped. A link that is named itself is followed.
     status, out, _ = migrate(capfdbinary, "--write", "src")
     assert (status, out) == (0, "changed src/own.py\n")
     assert (folder / "elsewhere" / "real.py").read_text() == OLD
@@ -110,9 +114,11 @@ BYTES = {
 
 @pytest.mark.parametrize("name", BYTES)
 def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
+    """The printed diff, given to `patch`, makes the same file as --write."""
     data = BYTES[name]
     (folder / "a.py").write_bytes(data)
-    _, diff, _ = migrate(capfdbinary, "a.py") if "latin" not in name else (0, "", "")
+    # `migrate` cannot decode a diff in latin-1.
+    _, diff, _ = migrate(capfdbinary, "a.py") if name != "latin-1" else (0, "", "")
     status, _, err = migrate(capfdbinary, "--write", "a.py")
     assert (status, err) == (0, "")
     result = (folder / "a.py").read_bytes()
@@ -120,7 +126,7 @@ def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
         rb"from tensorflow.contrib (\\\n    )?import tpu", b"import estimator_emb", data
     )
     expected = expected.replace(b"tpu.TPUConfig", b"estimator_emb.TPUConfig")
-    if name == "tabs":
+    if name == "tabs":  # An import within a function moves to the top.
         expected = b"import estimator_emb\n" + expected.replace(b"\timport estimator_emb\n", b"")
     assert result == expected
     if diff and shutil.which("patch"):
@@ -174,14 +180,8 @@ def test_migrate_needs_either_a_file_or_a_name_to_explain(folder):
 
 def test_a_failed_write_changes_no_file(folder, capfdbinary, monkeypatch):
     (folder / "b.py").write_text(OLD)
-    calls = []
-
-    def fsync(handle):
-        calls.append(handle)
-        if len(calls) == 2:
-            raise OSError(28, "No space left on device", "b.py")
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    full = OSError(28, "No space left on device", "b.py")
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=[None, full]))  # For a.py, then b.py.
     status, out, err = migrate(capfdbinary, "--write", "a.py", "b.py")
     assert (status, out) == (2, "")
     assert err == "b.py: cannot be written: No space left on device; no file was changed.\n"
@@ -207,10 +207,8 @@ def test_report_lists_findings_with_their_lines(folder, capfdbinary, same_messag
         "build(tf.estimator)\n"
     )
     status, _, err = migrate(capfdbinary, "a.py")
-    assert status == 0
-    assert (
-        "a.py:11: TPUEstimator(use_tpu=FLAGS.use_tpu) needs a TPU wherever use_tpu is True" in err
-    )
+    needs_tpu = "TPUEstimator(use_tpu=FLAGS.use_tpu) needs a TPU wherever use_tpu is True"
+    assert status == 0 and f"a.py:11: {needs_tpu}" in err
     same_message(err)
     # With --write, line numbers refer to the new file.
     _, _, written = migrate(capfdbinary, "--write", "a.py")
@@ -295,7 +293,7 @@ def test_a_program_that_never_had_a_tpu_gets_two_lines(tmp_path, capfdbinary):
     assert len(expected) > 10 and "('global_step', 50.0)" in printed[0]
     for other in others:
         np.testing.assert_allclose(np.float64(other), np.float64(expected), rtol=1e-5)
-    assert migrate(capfdbinary, program)[0] == 2
+    assert migrate(capfdbinary, program)[0] == 2  # There is nothing more to change.
 
 
 @pytest.mark.any_version
@@ -341,9 +339,8 @@ def test_work_grows_with_the_number_of_lines(lines, folder, capfdbinary):
     """The work grows linearly. Counts calls of functions, in Python and C, instead of seconds."""
 
     def calls(count):
-        text = "import tensorflow as tf\nfrom tensorflow.contrib import tpu\n" + "".join(
-            lines.format(one) + "\n" for one in range(count)
-        )
+        imports = "import tensorflow as tf\nfrom tensorflow.contrib import tpu\n"
+        text = imports + "".join(f"{lines.format(number)}\n" for number in range(count))
         (folder / "a.py").write_text(text)
         with cProfile.Profile() as seen:
             main_lib.main(["migrate", "a.py"])
@@ -351,4 +348,5 @@ def test_work_grows_with_the_number_of_lines(lines, folder, capfdbinary):
 
     calls(1)
     start, some, more = calls(2), calls(8), calls(20)
-    assert more - start < 3.05 * (some - start)  # 18 more lines against 6.
+    # Three times the calls for 20 - 2 lines more instead of 8 - 2, with a margin.
+    assert more - start < 3.05 * (some - start)

@@ -38,6 +38,7 @@ CONTRIB = [
 
 
 def look_up(name):
+    """Returns the meaning of a name of the tables: a Target, an Advice or a Namespace."""
     spelled = name.replace("tf.", "tensorflow.", 1) if name.startswith("tf.") else name
     found = renames.look_up(spelled)
     assert found is not None, name
@@ -78,7 +79,7 @@ def test_each_target_is_the_object_that_unchanged_programs_find(unchanged):
     }
     targets |= {name: look_up(name) for name in CONTRIB if name not in LACKING}
     assert len(targets) > 500
-    # Functions of feature_columns wrap TensorFlow's.
+    # Functions of feature_columns wrap TensorFlow's, with the same arguments.
     wrapped = {name for name, target in targets.items() if target.module == "feature_columns"}
     # On TensorFlow 2.15, `run` leaves these unchanged.
     has_own = importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint") is not None
@@ -114,9 +115,9 @@ def test_every_public_legacy_name_is_in_the_table():
     assert missing == []
     parameters = {parameters.__name__ for parameters in PARAMETERS}
     assert set(renames.PARAMETERS.split()) == parameters
-    ours = {
-        meaning.path for meaning in renames.TABLE.values() if isinstance(meaning, renames.Target)
-    }
+    targets = (one for one in renames.TABLE.values() if isinstance(one, renames.Target))
+    ours = {target.path for target in targets}
+    # Public names of this package that no legacy program used.
     never_legacy = "ProgressHook errors experimental export install uninstall vocabulary_warm_start"
     assert {f"estimator_emb.{name}" for name in set(ee.__all__) - set(never_legacy.split())} <= ours
     assert {f"estimator_emb.export.{name}" for name in ee.export.__all__} <= ours
@@ -135,9 +136,9 @@ def test_advice_for_contrib_equals_that_at_run_time():
     for path in advised:
         if path == "tpu.proto":  # Its modules are in the table.
             path += ".nonsense"
-        assert look_up(f"tf.contrib.{path}") == renames.Advice(contrib_names.advice_about(path)), (
-            path
-        )
+        advice = renames.Advice(contrib_names.advice_about(path))
+        assert look_up(f"tf.contrib.{path}") == advice, path
+    # An unknown name gets the advice about itself, or about a module without known names.
     for owner, module in contrib_names.MODULES.items():
         meaning = look_up(f"tf.contrib.{owner}.nonsense")
         has_more = module.members or module.elsewhere or module.modules
@@ -242,6 +243,7 @@ def test_table_has_every_moved_module_of_contrib():
 
 
 def test_list_of_tensorflow_1_has_the_names_that_tensorflow_2_lacks():
+    """`part_of` returns the part of a name that TensorFlow 2 lacks, or None if it has the name."""
     for prefix, listed in tf1_names._NAMES.items():
         for name in listed.split():
             assert "*" in name or contrib.has_path(tf.compat.v1, prefix + name), name

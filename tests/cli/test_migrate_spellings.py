@@ -33,9 +33,10 @@ PLACES = (
 
 
 def migrated(program):
+    """Rewrites a program, and asserts that a second rewrite changes nothing."""
     result = rewrite(program)
     again = rewrite(result.text)
-    assert again.text == result.text, "The rewrite of a rewrite must change nothing."
+    assert again.text == result.text
     return result
 
 
@@ -48,6 +49,7 @@ def values_of(text):
 
 
 def left(result):
+    """Returns the findings about legacy names that stay."""
     return [finding for finding in result.findings if finding.group == findings.LEFT]
 
 
@@ -67,13 +69,13 @@ def test_rewrites_a_module_in_any_spelling(module, statement):
     values = values_of(result.text)
     for index, path in enumerate(OBJECTS[module].values()):
         assert values[f"VALUE_{index}"] is pkgutil.resolve_name(path), result.text
+    # No legacy name is left.
     for gone in (r"(?<!compat)\.contrib\b", r"\bv1\.estimator", r"tensorflow\.estimator"):
         assert not re.search(gone, re.sub("#.*", "", result.text)), result.text
 
 
 @pytest.mark.parametrize(
-    "module, name",
-    [(module, name) for module, all_ in OBJECTS.items() for name in all_],
+    "module, name", [(module, name) for module, all_ in OBJECTS.items() for name in all_]
 )
 def test_rewrites_a_name_imported_by_itself(module, name):
     owner, _, leaf = f"{module}.{name}".rpartition(".")
@@ -135,7 +137,7 @@ def test_imports_of_a_package_are_kept():
 
 
 @pytest.mark.parametrize(
-    "program, count",
+    "program, count",  # count: of findings. tf.nn.dropout of TensorFlow 2 takes the rate instead.
     [
         ("import tensorflow as tf\ntf.nn.dropout(x, 0.9)", 1),
         ("import tensorflow as tf\ntf.placeholder\ntf.nn.dropout(x, keep)", 1),

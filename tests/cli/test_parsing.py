@@ -25,11 +25,7 @@ CALLS = {
     "migrate": (["a.py", "b.py"], [["--write"]]),
 }
 """Subcommand -> its names, in order, and its options."""
-OF_PROGRAMS = {
-    "run": ["--shards=2"],
-    "cluster": ["--ps", "2"],
-    "check": ["--replicas=2"],
-}
+OF_PROGRAMS = {"run": ["--shards=2"], "cluster": ["--ps", "2"], "check": ["--replicas=2"]}
 """Subcommand that takes a program -> one of its own options."""
 
 
@@ -45,14 +41,15 @@ def test_tests_cover_every_subcommand():
 def test_options_stand_before_between_and_behind_names(name):
     names, options = CALLS[name]
     expected = parse(name, [*itertools.chain(*options), *names])
-    words = [*([one] for one in names), *options]
-    for order in itertools.permutations(words):
-        if [word[0] for word in order if word in words[: len(names)]] != names:
-            continue  # The order of names has a meaning.
-        tables = [word for word in order if "--table" in word[0]]
-        if tables != [word for word in options if "--table" in word[0]]:
-            continue  # The order of tables has a meaning.
-        assert parse(name, [*itertools.chain(*order)]) == expected, order
+    as_words = [[one] for one in names]
+    tables = [option for option in options if option[0].startswith("--table")]
+
+    def keeps(order, part):
+        return [one for one in order if one in part] == part
+
+    for order in itertools.permutations([*as_words, *options]):
+        if keeps(order, as_words) and keeps(order, tables):  # Their own order has a meaning.
+            assert parse(name, [*itertools.chain(*order)]) == expected, order
 
 
 def test_names_that_begin_with_a_dash():
@@ -179,28 +176,27 @@ def words_of(call, places):
 
 
 def called(calls):
-    """Returns [status, stdout, stderr] of calls of the command without TensorFlow."""
+    """Returns a line of JSON for each call without TensorFlow: [status, stdout, stderr]."""
     code = ["-c", WITHOUT_TENSORFLOW, processes.SCRIPT, json.dumps(calls)]
     return processes.run_python(*code, status=0, ESTIMATOR_EMB_DEVICE="host").stdout
 
 
-@pytest.fixture(scope="module")
-def said(tmp_path_factory):
-    """{call: status and output, with paths replaced by their placeholders}."""
-    folder = tmp_path_factory.mktemp("empty")
-    script = tmp_path_factory.mktemp("programs") / "a.py"
+@pytest.fixture
+def places(tmp_path):
+    """Returns {placeholder in a call: what it stands for}. No call may write into @folder."""
+    folder, script = tmp_path / "folder", tmp_path / "a.py"
+    folder.mkdir()
     script.write_text("")
-    places = {"@folder": folder, "@script": script, "@mod": saved_values.MOD, "@wild": WILD}
-    printed = called([words_of(call, places) for call in WRONG])
-    for place, path in places.items():
-        printed = printed.replace(str(path), place)
+    yield {"@folder": folder, "@script": script, "@mod": saved_values.MOD, "@wild": WILD}
     assert not list(folder.iterdir())
-    return dict(zip(WRONG, map(json.loads, printed.splitlines()), strict=True))
 
 
-def test_invalid_calls_end_with_a_line_and_status_2(said, same_message):
-    for call in WRONG:
-        status, output, printed = said[call]
+def test_invalid_calls_end_with_a_line_and_status_2(places, same_message):
+    results = called([words_of(call, places) for call in WRONG])
+    for place, path in places.items():
+        results = results.replace(str(path), place)
+    for call, result in zip(WRONG, results.splitlines(), strict=True):
+        status, output, printed = json.loads(result)
         assert (status, output) == (2, ""), call
         *usage, line = printed.splitlines()
         assert bool(usage) == (": error: " in line), call
@@ -209,19 +205,14 @@ def test_invalid_calls_end_with_a_line_and_status_2(said, same_message):
 
 
 def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
-    tmp_path, capsys, same_message
+    places, capsys, same_message
 ):
-    folder, script = tmp_path / "folder", tmp_path / "a.py"
-    folder.mkdir()
-    script.write_text("")
-    places = {"@folder": folder, "@script": script, "@mod": saved_values.MOD, "@wild": WILD}
     for call in UNFIT:
         assert main_lib.main(words_of(call, places)) == 2, call
         output, error = capsys.readouterr()
         assert output == "" and error.startswith(f"estimator-emb {call.split()[0]}: ")
         assert error.removesuffix("\n").isprintable(), call
         same_message(f"{call}\n  {error.replace(saved_values.MOD, '@mod')}")
-    assert not list(folder.iterdir())
 
 
 def test_help_needs_no_tensorflow():
@@ -240,6 +231,7 @@ def test_help_needs_no_tensorflow():
 
 def test_an_import_error_with_a_pip_command_is_a_line(monkeypatch, capsys):
     pip = ImportError("no TensorFlow: pip install x")
+    # Other import errors are raised, with their traceback.
     for error, is_line in ((pip, True), (MissingExtra("no x"), True), (ImportError("a"), False)):
         monkeypatch.setattr(main_lib, "parser_of", mock.Mock(side_effect=error))
         with contextlib.nullcontext() if is_line else pytest.raises(ImportError):

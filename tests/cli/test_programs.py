@@ -83,47 +83,83 @@ def test_shows_pythons_own_error_about_a_program_that_cannot_run(folder, capsys)
         assert launch.launch(["package/__init__.py"]) == 0
 
 
-LIMITED = """
-import random, sys
+@pytest.fixture
+def launched(tmp_path, capsys):
+    """Returns a function that launches a program, giving its status, output and errors."""
+
+    def of(text, *arguments, **options):
+        (tmp_path / "program.py").write_text(text)
+        with launch.restored():
+            status = launch.launch([f"{tmp_path}/program.py", *arguments], **options)
+        return status, *capsys.readouterr()
+
+    return of
+
+
+class PrintedCalls:
+    """Replaces the Estimator that `launch` limits. It prints the steps that reach it."""
+
+    model_dir = "/nowhere"  # There is no checkpoint, so a training begins at step 0.
+    backend = types.SimpleNamespace(request=types.SimpleNamespace(use_tpu=False))
+
+    def train(self, input_fn, hooks, steps, max_steps, saving_listeners):
+        print(steps, max_steps)
+
+    def evaluate(self, input_fn, steps, name):
+        print(steps, name)
+
+
+WITH_LIMIT_3 = {
+    "train(None)": "3 None",
+    "train(None, steps=2)": "2 None",
+    "train(None, steps=9)": "3 None",
+    "train(None, max_steps=9)": "None 3",
+    "train(None, max_steps=2)": "None 2",
+    "train(None, None, 9, 9)": "9 9",  # Fails, as without a limit.
+    "evaluate(None, 9, 'x')": "3 x",
+    "backend.request.use_tpu = True": None,
+    "train(None) ": "None None",  # Fails: a TPU requires a number of steps.
+}
+"""Line of a program, after 'estimator.' -> the steps that the Estimator gets."""
+
+
+def test_a_steps_limit_reaches_each_call_of_a_program(launched, monkeypatch):
+    monkeypatch.setattr(launch, "Estimator", PrintedCalls)
+    start = "from estimator_emb.legacy import launch\nestimator = launch.Estimator()\n"
+    program = start + "".join(f"estimator.{line}\n" for line in WITH_LIMIT_3)
+    status, output, _ = launched(program, steps_limit=3)
+    assert status == 0 and output.splitlines() == [*filter(None, WITH_LIMIT_3.values())]
+
+
+SEEDED = """
+import random
 import numpy, tensorflow
 from estimator_emb.legacy import launch
-one = launch.Estimator()
-for steps in (None, None), (2, None), (9, None), (None, 9), (None, 2), (9, 9):
-    one.train(None, None, *steps)
-one.evaluate(None, 9, "x")
-for one.backend.request.use_tpu in True, False:
-    one.train(None)
-print(sys.argv[1], one.tf_random_seed, vars(one).update(own=3), one.tf_random_seed)
+config = launch.LocalRunConfig()
+print(config.tf_random_seed)
+config.own_seed = 3
+print(config.tf_random_seed)
 of_keras = tensorflow.keras.layers.Dense(1)(numpy.ones([1, 3])) + tensorflow.random.uniform([])
 print(float(of_keras[0, 0]), random.random(), numpy.random.rand())
-raise KeyboardInterrupt
 """
 
 
-def test_limits_and_seeds_reach_a_program(tmp_path, monkeypatch, capsys):
-    stub = {
-        "model_dir": "/nowhere",
-        "backend": types.SimpleNamespace(request=types.SimpleNamespace(use_tpu=False)),
-        "tf_random_seed": property(lambda self: vars(self).get("own")),
-        "train": lambda self, input_fn, hooks, steps, last, listeners: print(steps, last),
-        "evaluate": lambda self, input_fn, steps, name: print(steps, name),
-    }
-    (tmp_path / "program.py").write_text(LIMITED)
-    # The two arguments of each call in LIMITED: at most 3 steps, but calls that fail stay as given.
-    limited = "3 None 2 None 3 None None 3 None 2 9 9 3 x None None 3 None".split()
+def test_a_seed_reaches_random_numbers_and_configs_without_a_seed(launched, monkeypatch):
     drawn = []
     for seed in (7, 7, 8):
-        monkeypatch.setattr(launch, "Estimator", type("Estimator", (), stub))
-        monkeypatch.setattr(launch, "LocalRunConfig", launch.Estimator)
-        with launch.restored():
-            program = [f"{tmp_path}/program.py", "own"]
-            assert launch.launch(program, steps_limit=3, seed=seed) == 130
-        said, error = capsys.readouterr()
-        *others, of_tensorflow, of_python, of_numpy = said.split()
-        assert others == [*limited, "own", str(seed), "None", "3"]
-        drawn.append({of_tensorflow, of_python, of_numpy})
-        assert error.endswith("/program.py was interrupted.\n")
+        stub = {"own_seed": None, "tf_random_seed": property(lambda self: self.own_seed)}
+        monkeypatch.setattr(launch, "LocalRunConfig", type("RunConfig", (), stub))
+        status, output, _ = launched(SEEDED, seed=seed)
+        without, with_seed, *numbers = output.split()
+        assert (status, without, with_seed, len(numbers)) == (0, str(seed), "3", 3)
+        drawn.append({*numbers})
     assert drawn[0] == drawn[1] and not drawn[0] & drawn[2]  # Equal seeds draw equal numbers.
+
+
+def test_an_interrupted_program_ends_with_status_130(launched):
+    program = "import sys\nprint(sys.argv[1])\nraise KeyboardInterrupt"
+    status, output, errors = launched(program, "own")
+    assert (status, output) == (130, "own\n") and errors.endswith("/program.py was interrupted.\n")
 
 
 @pytest.mark.slow

@@ -35,6 +35,7 @@ external/xla/xla/stream_executor/cuda/cuda_status.cc:50
 Traceback (most recent call last):
 I am no line of a log: port.cc:153] oneDNN
 """
+# Shows what a command's start hides of its input, which the program writes to stderr.
 CODE = """
 import os, runpy, sys
 path, how = sys.argv[1:]
@@ -76,6 +77,7 @@ def test_shows_an_exception():
 
 @pytest.mark.parametrize("level, more", [("0", LEFT_OUT), ("1", LEFT_OUT), ("3", "")])
 def test_hides_nothing_if_the_user_asks_for_more_lines(level, more):
+    """Level 3 asks for fewer lines."""
     done = run("end", TF_CPP_MIN_LOG_LEVEL=level)
     assert done.stderr == f"before\n{more}{KEPT}inside\nno end of line|after\n"
 

@@ -36,12 +36,13 @@ def parsed(name, *words):
 @pytest.mark.parametrize("option", run_options.RUN_OPTIONS, ids=lambda option: option.name)
 def test_option_reaches_parser_and_program(option, tmp_path):
     given = VALUES.get(option.name) or [f"--contrib={originals.small(tmp_path)}"]
+    # `words` gives the option as it was on the command line, for other processes.
     assert option.words(parsed("run", *given)) == given
     assert option.words(parsed("run")) == []
-    takers = ["run", "cluster", *(["check"] if option.of_any_program else [])]
-    for name in takers:
+    for name in ("run", "cluster", *(["check"] if option.of_any_program else [])):
         assert run_options.words(parsed(name, *given), (option,)) == given
         assert f"  {option.flag}" in main_lib.parser_of(name).format_help()
+    # The option changes either an argument of `launch` or an environment variable.
     assert (option.variable is None) != (option.launch is None)
     if option.launch:
         assert option.launch in inspect.signature(launch.launch).parameters
@@ -54,6 +55,7 @@ def test_option_reaches_parser_and_program(option, tmp_path):
         assert value == {"table_summaries": "0"}.get(option.name, given[0].partition("=")[2])
 
 
+# File or folder, which the test makes -> the end of the message.
 BAD_WHEELS = {
     "absent": "there is no such file or folder",
     "empty": "it lacks tensorflow_core/contrib",
@@ -91,6 +93,7 @@ def test_contrib_needs_tf_v1(name, tmp_path):
 
 
 def test_contrib_finds_the_wheel_of_tensorflow_estimator(tmp_path):
+    """It is beside TensorFlow's wheel, with any version 1.15."""
     beside = tmp_path / "tensorflow_estimator-1.15.1-py2.py3-none-any.whl"
     for path, name in ((tmp_path / "tensorflow-1.15.5.whl", "tensorflow"), (beside, "other")):
         with zipfile.ZipFile(path, "w") as archive:

@@ -27,16 +27,11 @@ DATA = columns_program.batches(4, seed=5, longest_history=2)
 
 
 def stock(model_dir):
-    columns = columns_program.columns()
-    return tpu_estimator.TPUEstimator(
-        columns_program.model_fn_of(columns),
-        config=tpu_config.RunConfig(
-            model_dir=model_dir, tf_random_seed=1, save_checkpoints_steps=1
-        ),
-        use_tpu=False,
-        train_batch_size=4,
-        predict_batch_size=4,
-    )
+    model_fn = columns_program.model_fn_of(columns_program.columns())
+    run = {"tf_random_seed": 1, "save_checkpoints_steps": 1}
+    config = tpu_config.RunConfig(model_dir=model_dir, **run)
+    of_stock = {"of_class": tpu_estimator.TPUEstimator, "use_tpu": False}
+    return harness.configured(model_fn, None, config, **of_stock)
 
 
 def write(name, make):

@@ -16,8 +16,8 @@ QUICK = [
 ]
 
 
-def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
-    """Begins a training that requests native kernels. Returns the logged reason against them."""
+def logged_reason(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs):
+    """Begins a training without native kernels. Returns the reason that its only line gives."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = host_engine.one_table(parameters or ee.AdagradParameters(0.1), 5, 2, **kwargs)
     wanted = {"num_cores": num_cores, "asked": asked, "shards": shards}
@@ -29,8 +29,8 @@ def reasons(caplog, parameters=None, num_cores=1, asked=True, shards=1, **kwargs
     return lines[0][len(before) :]
 
 
-def refused():
-    """Builds a small library, and returns the message of the error."""
+def build_error():
+    """Builds a small library, which must fail. Returns the message of the error."""
     with pytest.raises(build.BuildError) as error:
         build.library("quick", QUICK)
     return str(error.value)

@@ -10,7 +10,7 @@ from unittest import mock
 
 import harness
 import pytest
-from native_builds import QUICK, reasons, refused
+from native_builds import QUICK, build_error, logged_reason
 
 from estimator_emb.native import build, cache, ops
 
@@ -20,7 +20,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as ano
 
 @pytest.fixture
 def folder(monkeypatch, tmp_path):
-    """Returns the folder `programs` of a cache with a file, below folders that tests may change."""
+    """Returns the folder above/cache/programs with a file. The cache is above/cache."""
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "above" / "cache"))
     folder = cache.private("programs")
     (folder / "program").write_bytes(b"")
@@ -28,16 +28,16 @@ def folder(monkeypatch, tmp_path):
 
 
 def unsafe(part, how, remedy=""):
+    """Returns the whole message about a part of the cache."""
     return (
         f"another user could put code into the cache, because {part} {how}; {remedy}set "
         "ESTIMATOR_EMB_CACHE to a folder that only you can write"
     )
 
 
-def refusal():
-    with pytest.raises(cache.UnsafeError) as error:
-        cache.private("programs")
-    return str(error.value)
+def unsafe_error():
+    """Opens the folder, which must fail. Returns the message of the error."""
+    return harness.refusal(cache.UnsafeError, cache.private, "programs")
 
 
 @pytest.mark.parametrize("umask", [0, 0o002, 0o022])
@@ -55,7 +55,7 @@ def test_all_new_folders_are_for_this_user_only(umask, folder):
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o755, 0o1777])
 def test_a_folder_open_to_others_is_refused(mode, folder):
     folder.chmod(mode)
-    assert refusal() == unsafe(
+    assert unsafe_error() == unsafe(
         folder, f"has mode {mode:04o}", f"chmod {mode & ~0o077:04o} {folder}, or "
     )
 
@@ -64,7 +64,7 @@ def test_a_folder_open_to_others_is_refused(mode, folder):
 def test_others_may_not_replace_the_folder(level, folder):
     above = folder.parents[level]
     above.chmod(0o775)
-    assert refusal() == unsafe(above, "has mode 0775", f"chmod 0755 {above}, or ")
+    assert unsafe_error() == unsafe(above, "has mode 0775", f"chmod 0755 {above}, or ")
     for mode in (0o755, 0o1777):  # The second is the mode of /tmp.
         above.chmod(mode)
         assert cache.private("programs") == folder
@@ -74,9 +74,10 @@ def test_others_may_not_replace_the_folder(level, folder):
 def test_links_are_refused(below, folder, tmp_path):
     (folder / "inner").mkdir()
     link = folder / below
+    # The folder itself is replaced by a link to it, a file by a link to nothing.
     shutil.move(folder, tmp_path / "moved") if not below else link.unlink(missing_ok=True)
     link.symlink_to(tmp_path / "moved")
-    assert refusal() == unsafe(link, "is a link")
+    assert unsafe_error() == unsafe(link, "is a link")
 
 
 def test_links_to_the_cache_are_followed_and_checked(folder, monkeypatch, tmp_path):
@@ -84,7 +85,7 @@ def test_links_to_the_cache_are_followed_and_checked(folder, monkeypatch, tmp_pa
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "link" / "cache"))
     assert cache.private("programs") == folder
     folder.parents[1].chmod(0o777)
-    assert refusal().startswith("another user could put code into the cache, because ")
+    assert unsafe_error().startswith("another user could put code into the cache, because ")
 
 
 @as_root
@@ -94,22 +95,22 @@ def test_files_and_folders_of_another_user_are_refused(part, folder):
     (folder / "inner" / "program").write_bytes(b"")
     planted = pathlib.Path(os.path.normpath(folder / part))
     os.chown(planted, OTHER, -1)
-    assert refusal() == unsafe(planted, f"belongs to user {OTHER}")
+    assert unsafe_error() == unsafe(planted, f"belongs to user {OTHER}")
 
 
 @as_root
 def test_a_user_takes_nothing_that_root_has_made(folder, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: OTHER)
     os.chown(folder, OTHER, -1)
-    assert refusal() == unsafe(folder / "program", "belongs to user 0")
+    assert unsafe_error() == unsafe(folder / "program", "belongs to user 0")
 
 
 @as_root
 def test_training_with_an_unsafe_cache_warns_and_loads_nothing(caplog, folder, native_library):
     path = pathlib.Path(build.library("quick", QUICK))
     os.chown(path, OTHER, -1)
-    assert refused() == unsafe(path, f"belongs to user {OTHER}")
-    assert reasons(caplog) == unsafe(path, f"belongs to user {OTHER}") + "."
+    assert build_error() == unsafe(path, f"belongs to user {OTHER}")
+    assert logged_reason(caplog) == unsafe(path, f"belongs to user {OTHER}") + "."
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
@@ -127,7 +128,7 @@ def test_unsafe_programs_are_not_used(caplog, folder):
 
 def test_a_library_without_its_symbols_is_built_again(caplog, folder, native_library):
     path = build.library("quick", QUICK, ["answer"])
-    content = b"without it"
+    content = b"no symbols"  # With the seal of an undamaged file.
     pathlib.Path(path).write_bytes(content + cache._seal(pathlib.Path(path).name, content))
     assert build.library("quick", QUICK, ["answer"]) == path
     assert harness.said(caplog) == [f"{path} lacks the symbol answer: rebuilding it."]
@@ -140,4 +141,5 @@ def test_ops_are_checked_for_their_symbols(monkeypatch):
     monkeypatch.setattr(build, "library", library)
     with pytest.raises(build.BuildError):
         ops.load()
-    assert "estimator_emb_take_kernels" in library.call_args.args[2]
+    _, _, symbols, *_ = library.call_args.args
+    assert "estimator_emb_take_kernels" in symbols

@@ -16,6 +16,7 @@ TABLES = max(2, os.cpu_count() or 1)
 """At least the number of threads. A single thread reads all of a table."""
 BATCH = 90
 DENSE, PLACES = 1, 2
+"""Forms of a feature in the native ops: a matrix of ids, or ids with their places in a matrix."""
 
 
 def lists(rng, rows, width=9):
@@ -47,36 +48,36 @@ def features_of(rng, rows):
     ],
 )
 def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores):
+    """`host_engine.assert_same_on_both_kernels` trains with the kernels and with the ops, and compares all results."""
     rng = np.random.default_rng(rows)
-    accumulated = cores == 1
-    size = BATCH if accumulated else BATCH // 4 * 4
-    batch, of_table = {}, {}
+    accumulated = cores == 1  # With 4 cores, the table is updated core by core.
+    size = BATCH if accumulated else BATCH // cores * cores
+    batch, of_feature = {}, {}
     for table in range(TABLES):
         of_features = features_of(rng, rows)
         if not accumulated:  # Each core gets its part of a dense batch.
-            del of_features["plain"], of_features["weighted"], of_features["weights"]
-            of_features["matrix"] = np.repeat(of_features["matrix"], 2, 0)[:size]
+            of_features = {"matrix": np.repeat(of_features["matrix"], 2, 0)[:size]}
         for name, value in of_features.items():
             batch[f"{name}{table}"] = value
             if name != "weights":
-                of_table[f"{name}{table}"] = ee.FeatureConfig(
+                of_feature[f"{name}{table}"] = ee.FeatureConfig(
                     f"t{table}", weight_key=f"weights{table}" if name == "weighted" else None
                 )
-    start = harness.normal(rng, rows, dimension)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict=of_table,
-        table_to_config_dict={
-            f"t{table}": ee.TableConfig(rows, dimension, harness.initializer(start), combiner)
-            for table in range(TABLES)
-        },
-        optimization_parameters=ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated),
-    )
+    start = harness.initializer(harness.normal(rng, rows, dimension))
+    table = ee.TableConfig(rows, dimension, start, combiner)
+    adagrad = ee.AdagradParameters(0.1, use_gradient_accumulation=accumulated)
+    spec = harness.tables_spec({f"t{number}": table for number in range(TABLES)}, adagrad)
+    spec = spec._replace(feature_to_config_dict=of_feature)
     batches = [(batch, harness.random_gradients(rng, spec, size))] * 2
     host_engine.assert_same_on_both_kernels(spec, batches, atol=5e-6, num_cores=cores)
 
 
-def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
-    """Returns the first table's order, after checking the lookup and the descent along ones."""
+def order_of_checked_step(native, rows, dimension, ids, limit=0, sparse=False):
+    """Returns the order of the first table's ids, empty if the lookup made none.
+
+    Checks the activations, and that the update subtracts 1 for each occurrence of an id. `limit` is
+    the length of the feature's sequences, or 0 for sums.
+    """
     start = harness.normal(1, rows, dimension)
     fed, form = ids, {"form": DENSE, "limit": limit}
     if sparse:
@@ -105,7 +106,7 @@ def order_of_step(native, rows, dimension, ids, limit=0, sparse=False):
 @pytest.mark.parametrize("wide", [np.int32, np.int64])
 def test_the_order_of_ids_is_written_and_followed(native, sparse, wide):
     ids = np.random.default_rng(2).zipf(1.3, [BATCH, 14]) * 7919 % 20_000
-    order = order_of_step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
+    order = order_of_checked_step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
     # The number of ids, then a key for each id, with the id in its upper half.
     number, keys = order[:8].view(np.int64)[0], order[8 : 8 + 8 * ids.size].view(np.uint64)
     assert number == ids.size
@@ -124,4 +125,4 @@ def test_the_order_of_ids_is_written_and_followed(native, sparse, wide):
 )
 def test_no_order_is_made_if_it_would_take_longer(native, why, rows, shape, limit):
     ids = np.random.default_rng(3).integers(0, rows, shape)
-    assert order_of_step(native, rows, 8, ids, limit).size == 0, why
+    assert order_of_checked_step(native, rows, 8, ids, limit).size == 0, why

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import tensorflow as tf
-from native_builds import QUICK, refused
+from native_builds import QUICK, build_error
 
 from estimator_emb.native import build, ops
 
@@ -26,31 +26,29 @@ def identity(folder, distribution="tensorflow-2.21.0", **changes):
     return ops.tensorflow_identity(folder / "tensorflow")
 
 
-SAME = {
-    "another folder": {},
-    "another distribution of the same files": {"distribution": "tensorflow_cpu-2.21.0"},
-    "other Python files": {"python": "z"},
-}
-DIFFERENT = {
-    "other headers": {"header": "z"},
-    "another library": {"framework": "z"},
-    "a library for GPUs": {"distribution": "tensorflow_gpu-2.21.0", "framework": "z"},
+CHANGES = {
+    "another folder": ({}, True),
+    "another distribution of the same files": ({"distribution": "tensorflow_cpu-2.21.0"}, True),
+    "other Python files": ({"python": "z"}, True),
+    "other headers": ({"header": "z"}, False),
+    "another library": ({"framework": "z"}, False),
+    "one for GPUs": ({"distribution": "tensorflow_gpu-2.21.0", "framework": "z"}, False),
 }
 
 
-@pytest.mark.parametrize("changes", [*SAME.values(), *DIFFERENT.values()], ids=[*SAME, *DIFFERENT])
-def test_identity_follows_the_headers_and_the_library(changes, tmp_path):
+@pytest.mark.parametrize("changes, is_same", CHANGES.values(), ids=CHANGES)
+def test_identity_follows_the_headers_and_the_library(changes, is_same, tmp_path):
     first, second = identity(tmp_path / "a"), identity(tmp_path / "b", **changes)
-    assert (first == second) == (changes in SAME.values())
+    assert (first == second) == is_same
     assert str(tmp_path) not in first + second
 
 
 def test_identity_is_the_folder_unless_there_is_a_single_record(tmp_path):
     version = f"{tf.version.VERSION} {tf.version.GIT_VERSION}"
     folder = tmp_path / "tensorflow"
-    assert ops.tensorflow_identity(folder) == f"{folder} {version}"
+    assert ops.tensorflow_identity(folder) == f"{folder} {version}"  # Without a record.
     identity(tmp_path)
-    # It is unknown which of the two wrote the files last.
+    # With two records, it is unknown whose files were written last.
     assert identity(tmp_path, "tensorflow_cpu-2.21.0") == f"{folder} {version}"
 
 
@@ -110,7 +108,7 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
         "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
         "contains the kernels"
     )
-    os.truncate(path, 9)  # Damaged, so it must be built.
-    assert refused() == missing
-    os.chmod(tmp_path / "cache", 0o777)
-    assert refused().startswith("another user could put code into the cache, because ")
+    os.truncate(path, 9)  # Damaged, so it must be built, which is impossible.
+    assert build_error() == missing
+    os.chmod(tmp_path / "cache", 0o777)  # Now the library may not be used at all.
+    assert build_error().startswith("another user could put code into the cache, because ")

@@ -14,26 +14,21 @@ v1 = tf.compat.v1
 
 
 def graph_of(tables, kind, model_dir):
+    """Returns the graph of a training with this number of tables, of ids or of strings."""
     keys = [f"f{table}" for table in range(tables)]
     optimizer = ee.AdagradParameters(0.1)
+    spec = tables_spec(dict.fromkeys(keys, ee.TableConfig(9, 2)), optimizer)
     if kind == "strings":
-        columns = [
-            fc.embedding_column(tf.feature_column.categorical_column_with_hash_bucket(key, 9), 2)
-            for key in keys
-        ]
+        buckets = [fc.categorical_column_with_hash_bucket(key, 9) for key in keys]
+        columns = [fc.embedding_column(column, 2) for column in buckets]
         spec = ee.EmbeddingConfigSpec(columns, optimizer)
-    else:
-        spec = tables_spec(dict.fromkeys(keys, ee.TableConfig(9, 2)), optimizer)
-
     graphs = []
 
     def model_fn(features, labels, mode, params):
         graphs.append(v1.get_default_graph())
-        activations = (
-            [features[key] for key in keys]
-            if kind == "ids"
-            else [v1.keras.layers.DenseFeatures(columns)(features)]
-        )
+        activations = [features[key] for key in keys]
+        if kind == "strings":
+            activations = [v1.keras.layers.DenseFeatures(columns)(features)]
         return minimized(mode, tf.reduce_mean(tf.concat(activations, axis=1)))
 
     batch = dict.fromkeys(keys, ["a", "b"] if kind == "strings" else [1, 2])
@@ -43,7 +38,7 @@ def graph_of(tables, kind, model_dir):
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])
+@pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])  # most: ops per table.
 def test_a_table_adds_few_ops_to_the_graph(kind, most, tmp_path):
     """Half of these ops are TensorFlow's own, for variables, savers and gradients."""
     few, many = (graph_of(tables, kind, tmp_path / str(tables)) for tables in (2, 4))

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+v1 = tf.compat.v1
 TABLES, ROWS, DIMENSION, SAMPLES = 2, 3, 1 << 15, 30
 STEPS = 100
 
@@ -19,29 +20,27 @@ STEPS = 100
 @pytest.mark.slow
 @pytest.mark.parametrize("trainers", [1, 4])
 def test_concurrent_trainers_lose_no_update(trainers, native):
-    threads = tf.compat.v1.ConfigProto(
-        inter_op_parallelism_threads=4, intra_op_parallelism_threads=4
-    )
+    threads = v1.ConfigProto(inter_op_parallelism_threads=4, intra_op_parallelism_threads=4)
     batches = np.random.default_rng(0).integers(0, ROWS, [trainers, SAMPLES])
     counts = [np.bincount(batch, minlength=ROWS) for batch in batches]
     failed, ends = [], threading.Event()
-    with tf.Graph().as_default(), tf.compat.v1.Session(config=threads) as session:
-        ids = tf.compat.v1.placeholder(tf.int64, [SAMPLES])
+    with tf.Graph().as_default(), v1.Session(config=threads) as session:
+        ids = v1.placeholder(tf.int64, [SAMPLES])
         tables = [
-            tf.compat.v1.get_variable(
-                f"t{table}", initializer=tf.zeros([ROWS, DIMENSION]), use_resource=True
-            )
+            v1.get_variable(f"t{table}", initializer=tf.zeros([ROWS, DIMENSION]), use_resource=True)
             for table in range(TABLES)
         ]
         features = host_engine.fields_of_features(TABLES, ids)
         activations, _, update = host_engine.looked_up_and_descended(native, tables, features)
+        # Every 1000th number of a row is enough.
         looked_up = [activation[:, ::1000] for activation in activations]
         read = [table.read_value()[:, ::1000] for table in tables]
-        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(v1.global_variables_initializer())
 
         def train(batch, count):
             for step in range(STEPS):
                 for found in session.run([looked_up, update], {ids: batch})[0]:
+                    # Other trainers may take any number of steps in between.
                     want = -step * count[batch][:, None] if trainers == 1 else np.round(found)
                     failed.extend(found[found != want])
 

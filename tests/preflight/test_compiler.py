@@ -13,7 +13,6 @@ import tensorflow as tf
 from programs import line
 from tpu_described import NO_ESTIMATOR
 
-import estimator_emb as ee
 from estimator_emb import preflight
 from estimator_emb.backends.xla import core_step, lower
 from estimator_emb.catalog import installing
@@ -73,7 +72,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
 
     step = built(programs.model_fn_with(change), embedding_config_spec=programs.spec())
     loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)
-    assert (loops, outcome, words) == (True, "accepted", "")
+    assert (loops, outcome, words) == (True, "accepted", "")  # The step has loops.
     # One sum each for the kernel, the bias, the helper of the activations, the function and its
     # gradient.
     module = (tmp_path / "step.hlo").read_bytes()
@@ -88,19 +87,18 @@ def test_a_step_with_everything_is_lowered(tmp_path):
 
 @pytest.mark.slow
 def test_functions_of_the_tables_are_lowered(lowered):
+    """The error names the line of a learning rate or a multiplier that cannot be lowered."""
+
     def dynamic(step):
         return tf.reduce_sum(tf.zeros([tf.cast(step, tf.int32)]))
 
-    table = ee.TableConfig(1000, 16, combiner="mean", learning_rate_fn=dynamic)
-    features = {"user": ee.FeatureConfig("t"), "history": ee.FeatureConfig("t", 4)}
-    for spec in (
-        ee.EmbeddingConfigSpec(
-            table_to_config_dict={"t": table},
-            feature_to_config_dict=features,
-            optimization_parameters=ee.AdagradParameters(0.1),
-        ),
-        programs.spec()._replace(experimental_gradient_multiplier_fn=dynamic),
+    tables = programs.spec().table_to_config_dict
+    tables = {name: one._replace(learning_rate_fn=dynamic) for name, one in tables.items()}
+    for changed in (
+        {"table_to_config_dict": tables},
+        {"experimental_gradient_multiplier_fn": dynamic},
     ):
+        spec = programs.spec()._replace(**changed)
         _, outcome, words = lowered(None, embedding_config_spec=spec)
         assert outcome == "refused" and "must be a compile-time constant" in words
         assert words.splitlines()[-1].startswith(f"{line(dynamic)}: op 'zeros")
@@ -108,11 +106,7 @@ def test_functions_of_the_tables_are_lowered(lowered):
 
 def branches_of_unequal_shape(logits, features):
     mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that does not fail.
-    kept = tf.cond(
-        mul > 0,
-        lambda: logits[:2] * 3.0,
-        lambda: tf.sin(logits[:3]),
-    )
+    kept = tf.cond(mul > 0, lambda: logits[:2] * 3.0, lambda: tf.sin(logits[:3]))
     return tf.reduce_sum(kept)
 
 
@@ -137,7 +131,7 @@ def shape_of_a_value(logits, features):
     ("change", "words", "offset"),  # offset: the line within the function.
     [
         (shape_of_a_value, "must be a compile-time constant", 2),
-        (branches_of_unequal_shape, "Incompatible shapes", 5),
+        (branches_of_unequal_shape, "Incompatible shapes", 2),
         pytest.param(loop_of_growing_shape, "", 3, marks=pytest.mark.slow),
     ],
 )
@@ -150,7 +144,7 @@ def test_impossible_shapes_name_their_line(change, words, offset, lowered):
 
 
 def test_lowering_needs_no_memory_for_variables(lowered):
-    """The weights and slots of this program would take 25 GB."""
+    """The weights of this program, 2^16 x 2^15 float32, would take 8 GiB."""
 
     def change(logits, features):
         w = tf.compat.v1.get_variable("w", [1 << 16, 1 << 15], tf.float32)
@@ -160,7 +154,7 @@ def test_lowering_needs_no_memory_for_variables(lowered):
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert lowered(change)[1:] == ("accepted", "")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # 1 GiB in KiB.
 
 
 def collective(logits, features):
@@ -251,17 +245,17 @@ TARGETS = {
 def test_every_generation_has_a_topology_for_eight_replicas():
     assert list(compiler.GENERATIONS) == ["v2", "v3", "v4", "v5e", "v5p", "v6e"]
     assert {name: compiler._targets(name, 8) for name in compiler.GENERATIONS} == TARGETS
-    assert [one.core_bytes / 2**30 for one in compiler.GENERATIONS.values()] == [
-        8, 16, 16, 16, 95, 32,
-    ]  # fmt: skip
+    gib_of_a_core = [one.core_bytes / 2**30 for one in compiler.GENERATIONS.values()]
+    assert gib_of_a_core == [8, 16, 16, 16, 95, 32]
 
 
-def test_findings_come_before_the_compiler():
+def test_a_step_with_findings_is_not_compiled(monkeypatch):
+    # A compiler is found, but no TPU runs the string ops of to_number.
+    monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
     model_fn = programs.model_fn_with(lambda x, _: programs.to_number(tf.reduce_sum(x)))
     report = compiled(model_fn, "v4")
     assert report.status == 1 and report.compilations == ()
-    if not MISSING:
-        assert report.skipped == "Correct the findings above first."
+    assert report.skipped == "Correct the findings above first."
 
 
 @needs_compiler
@@ -307,8 +301,8 @@ def test_a_dlrm_compiles_for_every_generation():
 @pytest.mark.slow
 def test_too_much_memory_is_refused_in_the_compilers_words():
     def change(logits, features):
-        x = tf.tile(features["dense"], [4096, 1])
-        matrix = tf.nn.softmax(tf.matmul(x, x, transpose_b=True))  # 16 GiB
+        x = tf.tile(features["dense"], [4096, 1])  # 4096 times 16 samples.
+        matrix = tf.nn.softmax(tf.matmul(x, x, transpose_b=True))  # 65,536 squared float32: 16 GiB.
         return tf.reduce_sum(tf.sin(tf.matmul(matrix, matrix)))
 
     report = compiled(programs.model_fn_with(change), "v3", compile=True)

@@ -3,6 +3,7 @@
 import importlib.resources
 import json
 import re
+from unittest import mock
 
 import harness
 import programs
@@ -27,12 +28,14 @@ def check(model_fn, input_fn=programs.input_fn, mode="train", **kwargs):
 
 
 def findings_of(model_fn, *args, **kwargs):
+    """Checks a program, and returns the texts of its findings."""
     report = check(model_fn, *args, **kwargs)
     assert report.status == (1 if report.findings else 0)
     return [str(one) for one in report.findings]
 
 
 def found(change, **kwargs):
+    """Returns the findings about a small model whose loss has the term change(logits, features)."""
     return findings_of(programs.model_fn_with(change), **kwargs)
 
 
@@ -125,12 +128,10 @@ def test_a_prediction_gets_dense_features_and_no_labels(labels):
 
 
 def test_errors_of_the_checker_itself_are_reported(monkeypatch):
-    def fails(*_):
-        raise KeyError("of the checker")
-
-    monkeypatch.setattr(static, "findings", fails)
+    broken = mock.Mock(side_effect=KeyError("of the checker"))
+    monkeypatch.setattr(static, "findings", broken)
     message = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with())
-    assert message == ("The checker itself cannot follow this program: KeyError: 'of the checker'")
+    assert message == "The checker itself cannot follow this program: KeyError: 'of the checker'"
 
 
 def loop(x, body=to_number):
@@ -161,7 +162,7 @@ INSIDE = {
 @pytest.mark.parametrize("where", INSIDE)
 def test_ops_inside_functions_and_branches_are_findings(where):
     make, scope = INSIDE[where]
-    if "v1" in where:
+    if "v1" in where:  # Such programs do so first.
         tf.compat.v1.disable_control_flow_v2()
     try:
         findings = found(lambda logits, _: make(tf.stop_gradient(tf.reduce_sum(logits))))
@@ -202,6 +203,7 @@ def test_soft_placement_sets_host_ops_aside(soft_placement):
 
 
 def test_soft_placement_keeps_other_findings(soft_placement):
+    # The host takes over the determinant in float64, but no summary and no fed value.
     def change(logits, features):
         tf.compat.v1.summary.scalar("mean", tf.reduce_mean(logits))
         wide = tf.cast(tf.reduce_sum(logits), tf.float64)
@@ -234,9 +236,7 @@ def test_outside_compilation_is_set_aside():
     def change(logits, features):
         total = tf.stop_gradient(tf.reduce_sum(logits))
         inside_branch = tf.cond(
-            total > 0,
-            lambda: tf.compat.v1.tpu.outside_compilation(on_host, total),
-            lambda: 0.0,
+            total > 0, lambda: tf.compat.v1.tpu.outside_compilation(on_host, total), lambda: 0.0
         )
         return inside_branch + tf.compat.v1.tpu.outside_compilation(on_host, total)
 
@@ -257,7 +257,7 @@ def test_an_optimizer_without_cross_shard_sum_is_a_finding(same_message):
     assert "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)" in said
     same_message(said)
     given = programs.estimator(of_one_core, num_shards=None), programs.input_fn
-    one = preflight.check_program(*given, compile=False, replicas=1)
+    one = preflight.check_program(*given, compile=False, replicas=1)  # A single core needs no sum.
     assert one.findings == () and one.batch_per_core == 128
 
 
@@ -278,10 +278,10 @@ def test_inputs_of_unknown_size_stop_the_check():
 
 
 def test_functions_of_the_host_are_not_part_of_the_step():
-    """Here each core gets its share of the host's input."""
+    """A TPU has no kernel for tf.print. Here each core gets its share of the host's input."""
 
     def host_call(logits, labels):
-        assert logits.shape == [16, 1]
+        assert logits.shape == [16, 1]  # 128 samples on 8 cores.
         return lambda logits: tf.print(logits), [logits]
 
     model_fn = programs.model_fn_with(host_call=host_call)

@@ -24,20 +24,17 @@ TOLERANCE = {"AdagradMomentum": 1e-3, "Adam": 1e-4, "Ftrl": 5e-4}
 
 
 def estimator(tpu, model_fn, spec, model_dir, samples):
+    """Returns a TPUEstimator that trains on the TPU, and saves each step."""
     resolver, _ = tpu
-    config = ee.RunConfig(
-        cluster=resolver,
-        model_dir=str(model_dir),
-        save_summary_steps=None,
-        save_checkpoints_steps=1,
-        keep_checkpoint_max=None,
-        tpu_config=ee.TPUConfig(iterations_per_loop=1),
-    )
-    return harness.configured(model_fn, spec, config, samples, use_tpu=True)
+    run = {**harness.EACH_STEP, "cluster": resolver}
+    return harness.estimator(model_fn, spec, model_dir, samples, run=run, use_tpu=True)
 
 
 def samples_for(cores):
-    """Returns the size of the golden batch, raised to a multiple of the number of cores."""
+    """Returns the size of the golden batch, raised to a multiple of the number of cores.
+
+    The samples beyond SAMPLES have no ids and no gradients.
+    """
     return cores * -(-SAMPLES // cores)
 
 
@@ -46,15 +43,13 @@ def test_golden_cases_train_on_a_tpu(case, tpu, tmp_path):
     _, cores = tpu
     shards = case["hyper"].get("num_shards", cores)
     if shards != cores:
-        pytest.skip(
-            f"without accumulation the result depends on the cores: {shards} are meant, the TPU "
-            f"has {cores}"
-        )
+        pytest.skip(f"the golden values are those of {shards} cores, the TPU has {cores}")
     spec = golden_training.spec_of(case)
     dimension, samples = spec.table_to_config_dict["t0"].dimension, samples_for(cores)
     trained = estimator(tpu, harness.gradient_model_fn(["x0"]), spec, tmp_path, samples)
     data = golden_training.batches(dimension, samples=samples)
     trained.train(harness.input_fn_of(data), max_steps=3)
+    # Compares the table and its slots after each step.
     golden_training.assert_steps_equal_golden(
         case, tmp_path, TOLERANCE.get(case["optimizer"], 1e-5)
     )
@@ -152,15 +147,11 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
     cores = len(pjrt_devices)
     samples = 2 * cores
     spec, data = shared_and_sequence_features(samples)
+    run, tpu = harness.SILENT, {"iterations_per_loop": loop}
     for device in ("pjrt", "host"):
-        config = ee.RunConfig(
-            model_dir=str(tmp_path / device),
-            save_summary_steps=None,
-            tpu_config=ee.TPUConfig(loop, device=device, num_shards=cores),
-        )
-        trained = harness.configured(dense_model_fn, spec, config, samples, use_tpu=True)
+        place = tmp_path / device, samples, device, cores
+        trained = harness.estimator(dense_model_fn, spec, *place, run, tpu)
         trained.train(harness.input_fn_of(data), max_steps=4)
-    got, expected = (harness.saved(tmp_path / device, 4) for device in ("pjrt", "host"))
-    assert got.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_allclose(got[name], value, rtol=1e-3, atol=1e-3, err_msg=name)
+    harness.assert_same(
+        *(harness.saved(tmp_path / device, 4) for device in ("pjrt", "host")), 1e-3, 1e-3
+    )

@@ -1,4 +1,4 @@
-"""A detector in the style of 2019, with flags for removed modules of tf.contrib."""
+"""A detector in the style of 2019. It imports removed modules of tf.contrib, and uses some."""
 
 import base64
 
@@ -20,9 +20,7 @@ except ImportError:
 FLAGS = flags.FLAGS
 flags.DEFINE_string('model_dir', None, 'Where to save.')
 flags.DEFINE_integer('cores', 2, 'Number of cores.')
-flags.DEFINE_bool('quantize', False, 'Train for integers.')
 flags.DEFINE_bool('tensorrt', False, 'Serve by TensorRT.')
-flags.DEFINE_bool('bigquery', False, 'Read from BigQuery.')
 flags.DEFINE_bool('moving_average', True, 'Train with moving averages.')
 
 BOXES = 2
@@ -62,8 +60,6 @@ def model_fn(features, labels, mode, params):
   if not is_training:
     metric_fn = lambda boxes: {'mean_box': tf.metrics.mean(boxes)}
     return contrib_tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [boxes]))
-  if FLAGS.quantize:
-    contrib_quantize.create_training_graph(quant_delay=0)
   optimizer = tf.train.GradientDescentOptimizer(0.1)
   optimizer = contrib_tpu.CrossShardOptimizer(optimizer)
   if FLAGS.moving_average:
@@ -80,8 +76,6 @@ def decoded(text):
 
 
 def input_fn(params):
-  if FLAGS.bigquery:
-    return bigquery_reader_ops.BigQueryReader(project_id='p')
   pixels = (np.arange(8 * 72) * 7 % 251).astype(np.uint8).reshape(8, 6, 6, 2)
   texts = [base64.encodestring(one.tobytes()) for one in pixels]
   images = np.stack([decoded(text) for text in texts]).astype(np.float32) / np.float32(255)
