@@ -1,7 +1,4 @@
-"""The native kernels equal TensorFlow's own ops, in the same engine.
-
-`host_engine.assert_same_on_both_kernels` trains a table with both, and compares all activations, tables and slots.
-"""
+"""The native kernels equal TensorFlow's own ops: all activations, tables and slots."""
 
 import harness
 import host_engine

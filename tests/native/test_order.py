@@ -48,7 +48,6 @@ def features_of(rng, rows):
     ],
 )
 def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores):
-    """`host_engine.assert_same_on_both_kernels` trains with the kernels and with the ops, and compares all results."""
     rng = np.random.default_rng(rows)
     accumulated = cores == 1  # With 4 cores, the table is updated core by core.
     size = BATCH if accumulated else BATCH // cores * cores

@@ -136,7 +136,6 @@ def test_ids_equal_tensorflows(dtype, form, tmp_path):
 
 
 def test_strings_for_sharded_tables_equal_tensorflows_ops():
-    """`host_engine.assert_same_on_both_kernels` trains with the kernels and with the ops, and compares all results."""
     columns = [
         fc.embedding_column(fc.categorical_column_with_hash_bucket(key, 50), 4, "mean", initial)
         for key in ("matrix", "ragged")
