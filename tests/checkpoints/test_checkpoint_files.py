@@ -239,11 +239,15 @@ def test_refuses_a_damaged_checkpoint(way, kind, trained):
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
 
-def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch, same_message):
+def test_refuses_a_damaged_checkpoint_of_the_current_folder(
+    trained, monkeypatch, caplog, same_message
+):
     monkeypatch.chdir(trained)
+    caplog.set_level("INFO", "estimator_emb")
     damage("cut", "model.ckpt-2")
     kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
     same_message(harness.refusal(kind, check, "model.ckpt-2"))
+    assert harness.said(caplog) == ["Looking for the newest checkpoint in . that is whole."]
 
 
 @pytest.mark.parametrize("kind", KINDS)

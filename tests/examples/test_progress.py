@@ -33,6 +33,7 @@ def train(hook, steps, failing_at=None):
                 tf.where(tf.equal(train_op, failing_at), float("nan"), loss), "bad loss"
             )
         tf.identity(loss, name="loss")
+        tf.compat.v1.losses.add_loss(loss)  # As an Estimator does.
         hooks = [hook, tf.compat.v1.train.StopAtStepHook(last_step=steps)]
         with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
             while not session.should_stop():
@@ -74,7 +75,8 @@ def test_progress_log_has_more_lines_of_a_long_training(seconds, counts, logged,
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
     train(progress.ProgressLog(None, 5, 8, "model"), steps=5)
     assert len(logged()) in counts
-    assert all(re.fullmatch(r"step \d of 5, [\d,]+ examples/s", line) for line in logged())
+    form = r"step \d of 5, mean loss \d\.0000, [\d,]+ examples/s"
+    assert all(re.fullmatch(form, line) for line in logged())
 
 
 def test_progress_on_a_terminal_is_a_bar_that_an_error_closes(monkeypatch):

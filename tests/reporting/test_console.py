@@ -334,7 +334,8 @@ def drawn(monkeypatch, is_terminal=True, fails=False, **how):
 def test_a_bar_goes_to_its_end(monkeypatch):
     *before, last = drawn(monkeypatch)
     assert any(re.match(r" 50%\|[█#\d ]+\| 1\.50M/3\.00M \[", one) for one in before)
-    assert re.match(r"100%\|[█#]+\| 3\.00M/3\.00M \[", last) and last.endswith("\n")
+    assert re.match(r"100%\|[█#]+\| 3\.00M/3\.00M \[", last)
+    assert len(last) == 80 + len("\n")  # The stream tells no width.
 
 
 def test_a_temporary_bar_is_erased(monkeypatch):
