@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import types
+from unittest import mock
 
 import harness
 import numpy as np
@@ -13,7 +14,12 @@ import tensorflow as tf
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.files import bundle_index, checkpoint_files, checkpoint_reader
+from estimator_emb.checkpoints.files import (
+    bundle_index,
+    checkpoint_files,
+    checkpoint_reader,
+    writer,
+)
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.engine.engine import PendingLookup
 
@@ -365,6 +371,32 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
         damaged.check("w")
         message = harness.refusal(checkpoint_files.DamagedCheckpoint, damaged.check, "table")
         assert f"is damaged: '{file}' does not hold what was saved of table" in message
+    with checkpoint_reader.CheckpointReader(path) as cut:
+        file.write_bytes(contents[:-5])  # The last byte of the table, and the 4 bytes of w.
+        with pytest.raises(checkpoint_files.DamagedCheckpoint, match=f"'{file}' ends before byte"):
+            [*cut.pieces("table", hosts=2)]
+
+
+def test_reader_reads_rows_of_an_unknown_index_format(tmp_path, monkeypatch):
+    table = np.arange(20, dtype=np.float32).reshape(10, 2)
+    path = saved_values.write(tmp_path / "model.ckpt-1", {"table": table})
+    monkeypatch.setattr(bundle_index, "Index", mock.Mock(side_effect=bundle_index.UnknownFormat))
+    with checkpoint_reader.CheckpointReader(path) as reader:
+        np.testing.assert_array_equal(reader.rows("table", 3, 5), table[3:5])
+        reader.check("table")
+
+
+def test_writer_that_cannot_finish_leaves_no_file(tmp_path, monkeypatch):
+    def rename(source, target):  # The last file is the index.
+        if target.endswith(".index"):
+            raise OSError("the disk is full")
+        os.rename(source, target)
+
+    monkeypatch.setattr(tf.io.gfile, "rename", rename)
+    with pytest.raises(OSError, match="full"), writer.Writer(f"{tmp_path}/new/model.ckpt") as out:
+        out.add("table", tf.float32, np.ones([3, 2], np.float32))
+        out.finish()
+    assert not os.listdir(tmp_path)
 
 
 def test_reader_names_an_index_whose_names_are_no_text(tmp_path):

@@ -92,6 +92,30 @@ def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
     assert len(files(tmp_path, 1)) == len(ROWS)
 
 
+def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        weight = v1.get_variable("weight", [2])
+        listed, named = v1.train.Saver([weight]), v1.train.Saver({"old": weight})
+        of_all = v1.train.Saver(defer_build=True)
+        parts = v1.get_variable("table", [4, 3], partitioner=v1.fixed_size_partitioner(2))
+        slot, later = v1.get_variable("slot", [4]), v1.train.Saver([weight])
+        savers, variables = [listed, named, of_all, later], [*parts, slot]
+        saver.complete(savers, variables, "no such name", on_tpu=False, training=False)
+        of_all.build()
+        session.run(v1.global_variables_initializer())
+
+        def saved(by):
+            path = by.save(session, f"{tmp_path}/model.ckpt")
+            return tf.train.load_checkpoint(path).get_variable_to_shape_map()
+
+        embedding = {"table": [4, 3], "slot": [4]}
+        for one in (listed, of_all):
+            assert saved(one) == {"weight": [2], **embedding}
+        assert saved(named) == {"old": [2], **embedding}
+        assert saved(later) == {"weight": [2]}
+
+
 def test_a_restored_checkpoint_is_not_saved_again_and_is_deleted_when_oldest(tmp_path, meta_graphs):
     def of_step(step):
         return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(f"*-{step}.*")}

@@ -115,22 +115,25 @@ def test_equivalent_vocabularies_have_the_same_record(piece, tmp_path, monkeypat
     """Equivalent: a list of the words, other line ends, extra lines after the number of words."""
     monkeypatch.setattr(vocabulary_record, "_PIECE_BYTES", piece)
     file = tmp_path / "words.txt"
+    whole, number = tf.lookup.TextFileIndex.WHOLE_LINE, tf.lookup.TextFileIndex.LINE_NUMBER
 
-    def recorded(column):
-        with tf.Graph().as_default() as graph:
-            indicator = tf.feature_column.indicator_column(column)
-            tf.compat.v1.feature_column.input_layer({"fruit": tf.constant(WORDS)}, [indicator])
-            return vocabulary_record.vocabularies_of(graph)
+    def recorded(initializer, *args):
+        with tf.Graph().as_default() as graph, tf.name_scope("fruit_lookup"):  # A column's name.
+            tf.lookup.StaticHashTable(initializer(*args), -1)
+        return vocabulary_record.vocabularies_of(graph)
 
     three_words = {"fruit": [[3, hashlib.sha256(b"apple\npear\nfig\n").hexdigest()]]}
-    assert recorded(from_list(tf.feature_column, WORDS, None)) == three_words
-    for text in ("apple\r\npear\r\nfig\r\n", "apple\npear\nfig", "apple\npear\nfig\nki\nwi"):
+    assert recorded(tf.lookup.KeyValueTensorInitializer, WORDS, [0, 1, 2]) == three_words
+    for text, sizes in (
+        ("apple\r\npear\r\nfig\r\n", (3, None)),  # None: all lines.
+        ("apple\npear\nfig", (3, None)),
+        ("apple\npear\nfig\nkiwi", (3,)),
+        ("apple\npear\nfig\nkiwi\nlime\n", (3,)),
+    ):
         file.write_text(text, newline="")
-        for size in (3, None) if "wi" not in text else (3,):  # None: all lines of the file.
-            column = tf.feature_column.categorical_column_with_vocabulary_file(
-                "fruit", str(file), size
-            )
-            assert recorded(column) == three_words
+        for size in sizes:
+            given = str(file), tf.string, whole, tf.int64, number, size
+            assert recorded(tf.lookup.TextFileInitializer, *given) == three_words
 
 
 def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):

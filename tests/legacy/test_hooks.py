@@ -113,6 +113,17 @@ def test_async_checkpoints_are_written_during_training(tmp_path):
     assert harness.saved(tmp_path, 5) == {"global_step": 5}
 
 
+def test_the_end_waits_for_an_async_checkpoint(tmp_path):
+    listener = Listener()
+
+    def each_step(number):
+        if number == 5:  # The checkpoint of step 0 is still delayed. Time for the end to begin:
+            threading.Timer(0.2, listener.release.set).start()
+
+    train(tmp_path, listener, each_step)
+    assert listener.saved == [0, 5, ("end", 5)]
+
+
 def test_an_error_in_an_async_checkpoint_ends_the_training(tmp_path):
     listener = Listener()
     listener.release.set()

@@ -1,5 +1,6 @@
 """install() replaces each name that programs import, in any order. uninstall() restores it."""
 
+import os
 import sys
 from unittest import mock
 
@@ -8,6 +9,7 @@ import pytest
 
 import estimator_emb as ee
 from estimator_emb.legacy import install as install_lib
+from estimator_emb.legacy import launch
 
 EVERY_NAME = """
     import tensorflow as tf
@@ -135,6 +137,7 @@ def test_a_replaced_module_shares_all_but_the_replaced_names(installed):
         assert original.TPUEstimator is ee.TPUEstimator.__mro__[1]
     assert shared.TPUEstimator is ee.TPUEstimator
     assert {"TPUEstimator", "TPUEstimatorSpec", "_Inputs"} <= set(dir(shared))
+    assert "TPUEstimator" in shared.__all__ and "_Inputs" not in shared.__all__
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         shared.nonsense  # noqa: B018
 
@@ -166,6 +169,8 @@ def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
     assert resolver(address).master() == ""
     assert resolver(address, coordinator_name="coordinator").cluster_spec().jobs == []
     assert resolver(address).num_accelerators() == {"TPU": 1}
+    assert tf.tpu.experimental.initialize_tpu_system(resolver(address)).num_tasks == 1
+    tf.tpu.experimental.shutdown_tpu_system(resolver(address))
     config = ee.RunConfig(master=address, evaluation_master=address)
     assert (config.master, config.evaluation_master) == ("", "")
     config = ee.RunConfig(cluster=resolver(address))
@@ -186,6 +191,14 @@ def test_the_resolver_counts_pjrt_devices(installed, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "pjrt")
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("name")
     assert resolver.num_accelerators() == {"TPU": 8}
+
+
+def test_restored_restores_the_environment_and_tf_estimator():
+    before = dict(os.environ)
+    with launch.restored():
+        ee.install()
+        os.environ["OF_THE_PROGRAM"] = os.environ.pop("PATH")
+    assert os.environ == before and install_lib._installed is None
 
 
 def test_a_module_that_does_not_exist_is_not_found(installed):

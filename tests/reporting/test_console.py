@@ -228,6 +228,24 @@ def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, ch
     assert not OURS.handlers
 
 
+def test_a_failed_set_up_leaves_the_log_as_it_was(free, monkeypatch):
+    free()
+    monkeypatch.setattr(console, "_is_set_up", lambda: 1 / 0)
+    for _ in range(2):  # The second call sets up again.
+        with pytest.raises(ZeroDivisionError), console.shown():
+            pass
+        assert not THEIRS.filters
+
+
+@pytest.mark.parametrize("own, then", [(logging.NOTSET, logging.ERROR), (logging.DEBUG,) * 2])
+def test_silence_logs_errors_only_unless_the_program_has_a_level(own, then, free):
+    free()
+    OURS.setLevel(own)
+    with console.shown():
+        console.silence()
+        assert OURS.level == then
+
+
 def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
     notices = [(tf.__file__, "y"), ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
 

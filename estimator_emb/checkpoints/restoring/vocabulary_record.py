@@ -105,11 +105,12 @@ def _first_lines(file: str, size: int) -> Iterator[bytes]:
     left = sys.maxsize if size == -1 else size
     with tf.io.gfile.GFile(file, "rb") as opened:
         end = b"\n"
-        while left > 0 and (data := opened.read(_PIECE_BYTES)):
+        while data := opened.read(_PIECE_BYTES):
             data = data.replace(b"\r", b"")
             lines = data.count(b"\n")
             if lines >= left:
-                data = b"".join(data.splitlines(keepends=True)[:left])
+                yield b"".join(data.splitlines(keepends=True)[:left])
+                return
             left -= lines
             end = data[-1:] or end
             yield data
