@@ -4,7 +4,6 @@ import os
 import pathlib
 import shutil
 import types
-from unittest import mock
 
 import harness
 import numpy as np
@@ -14,12 +13,7 @@ import tensorflow as tf
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.files import (
-    bundle_index,
-    checkpoint_files,
-    checkpoint_reader,
-    writer,
-)
+from estimator_emb.checkpoints.files import bundle_index, checkpoint_files, checkpoint_reader
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.engine.engine import PendingLookup
 
@@ -245,9 +239,7 @@ def test_refuses_a_damaged_checkpoint(way, kind, trained):
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
 
-def test_refuses_a_damaged_checkpoint_of_the_current_folder(
-    trained, monkeypatch, caplog, same_message
-):
+def test_refuses_damage_in_the_current_folder(trained, monkeypatch, caplog, same_message):
     monkeypatch.chdir(trained)
     caplog.set_level("INFO", "estimator_emb")
     damage("cut", "model.ckpt-2")
@@ -363,6 +355,10 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
     path = saved_values.write(tmp_path / "model.ckpt-1", {"table": table, "w": np.float32([1])})
     with checkpoint_reader.CheckpointReader(path) as whole:
         whole.check("table")
+    with checkpoint_reader.CheckpointReader(path) as unknown:
+        unknown._index = None  # As for an unknown format of the index.
+        unknown.check("table")
+        np.testing.assert_array_equal(unknown.rows("table", 3, 5), table[3:5])
     file = pathlib.Path(f"{path}.data-00000-of-00001")
     contents = bytearray(file.read_bytes())
     contents[contents.index(np.float32(49).tobytes())] ^= 1  # Changes the last value of the table.
@@ -375,28 +371,6 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
         file.write_bytes(contents[:-5])  # The last byte of the table, and the 4 bytes of w.
         with pytest.raises(checkpoint_files.DamagedCheckpoint, match=f"'{file}' ends before byte"):
             [*cut.pieces("table", hosts=2)]
-
-
-def test_reader_reads_rows_of_an_unknown_index_format(tmp_path, monkeypatch):
-    table = np.arange(20, dtype=np.float32).reshape(10, 2)
-    path = saved_values.write(tmp_path / "model.ckpt-1", {"table": table})
-    monkeypatch.setattr(bundle_index, "Index", mock.Mock(side_effect=bundle_index.UnknownFormat))
-    with checkpoint_reader.CheckpointReader(path) as reader:
-        np.testing.assert_array_equal(reader.rows("table", 3, 5), table[3:5])
-        reader.check("table")
-
-
-def test_writer_that_cannot_finish_leaves_no_file(tmp_path, monkeypatch):
-    def rename(source, target):  # The last file is the index.
-        if target.endswith(".index"):
-            raise OSError("the disk is full")
-        os.rename(source, target)
-
-    monkeypatch.setattr(tf.io.gfile, "rename", rename)
-    with pytest.raises(OSError, match="full"), writer.Writer(f"{tmp_path}/new/model.ckpt") as out:
-        out.add("table", tf.float32, np.ones([3, 2], np.float32))
-        out.finish()
-    assert not os.listdir(tmp_path)
 
 
 def test_reader_names_an_index_whose_names_are_no_text(tmp_path):

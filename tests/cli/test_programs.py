@@ -118,6 +118,7 @@ def test_limits_and_seeds_reach_a_program(tmp_path, monkeypatch, capsys):
         with launch.restored():
             program = [f"{tmp_path}/program.py", "own"]
             assert launch.launch(program, steps_limit=3, seed=seed) == 130
+        assert launch.install._installed is None
         said, error = capsys.readouterr()
         *others, of_tensorflow, of_python, of_numpy = said.split()
         assert others == [*limited, "own", str(seed), "None", "3"]

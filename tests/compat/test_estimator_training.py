@@ -49,24 +49,12 @@ class Strategy:
         self.task = (task_type, task_id)
 
 
-CLUSTER = {
-    "chief": ["c:1"],
-    "evaluator": ["e:1"],
-    "ps": ["p:1", "p:2"],
-    "worker": ["w:1", "w:2"],
-}
+CLUSTER = {"chief": ["c:1"], "evaluator": ["e:1"], "ps": ["p:1", "p:2"], "worker": ["w:1", "w:2"]}
 NO_EVALUATOR = {job: tasks for job, tasks in CLUSTER.items() if job != "evaluator"}
 SETTINGS = (
-    "cluster_spec",
-    "task_type",
-    "task_id",
-    "master",
-    "evaluation_master",
-    "is_chief",
-    "num_ps_replicas",
-    "num_worker_replicas",
-    "global_id_in_cluster",
-)
+    "cluster_spec task_type task_id master evaluation_master is_chief num_ps_replicas "
+    "num_worker_replicas global_id_in_cluster"
+).split()
 LOCAL_TASK = ("worker", 0, "", "", True, 0, 1, 0)
 
 

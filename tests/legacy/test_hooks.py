@@ -15,12 +15,6 @@ from estimator_emb.legacy import input_checkpoint
 tf1 = tf.compat.v1
 
 
-def test_an_input_hook_refuses_an_unknown_policy(tmp_path):
-    estimator = ee.Estimator(lambda features, labels, mode: None, str(tmp_path))
-    with pytest.raises(ValueError, match="ignore"):
-        input_checkpoint.CheckpointInputPipelineHook(estimator, "sometimes")
-
-
 def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatch):
     cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     task = {"type": "worker", "index": 0}
@@ -111,17 +105,6 @@ def test_async_checkpoints_are_written_during_training(tmp_path):
     assert listener.saved[0] == 0 and listener.saved[-1] == ("end", 5)
     assert listener.saved[-2] == 5 and 2 not in listener.saved
     assert harness.saved(tmp_path, 5) == {"global_step": 5}
-
-
-def test_the_end_waits_for_an_async_checkpoint(tmp_path):
-    listener = Listener()
-
-    def each_step(number):
-        if number == 5:  # The checkpoint of step 0 is still delayed. Time for the end to begin:
-            threading.Timer(0.2, listener.release.set).start()
-
-    train(tmp_path, listener, each_step)
-    assert listener.saved == [0, 5, ("end", 5)]
 
 
 def test_an_error_in_an_async_checkpoint_ends_the_training(tmp_path):

@@ -274,7 +274,6 @@ def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
     return class_(str(directory), save_steps=3, checkpoint_basename="model.ckpt")
 
 
-@pytest.mark.fast(1)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
 def test_positions_are_saved_with_the_programs_own_saver(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
@@ -337,6 +336,8 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_mes
     same_message(harness.refusal(ValueError, train, make(new), 200, hooks=asynchronous))
     unsaved = make(new, save_checkpoints_steps=None, save_checkpoints_secs=None)
     same_message(harness.refusal(ValueError, CheckpointInputPipelineHook, unsaved))
+    said = harness.refusal(ValueError, CheckpointInputPipelineHook, make(new), "sometimes")
+    assert "ignore" in said  # A list of the policies.
 
 
 theirs = pytest.mark.skipif(

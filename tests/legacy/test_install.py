@@ -1,15 +1,17 @@
 """install() replaces each name that programs import, in any order. uninstall() restores it."""
 
-import os
 import sys
 from unittest import mock
 
+import harness
 import processes
 import pytest
+import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import install as install_lib
-from estimator_emb.legacy import launch
+from estimator_emb.reporting import console
 
 EVERY_NAME = """
     import tensorflow as tf
@@ -157,10 +159,10 @@ def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path):
     assert estimator.model_dir == str(tmp_path)
 
 
-def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
+def test_the_device_variable_is_read_at_each_call(installed, monkeypatch, caplog):
     """With 'host' no TPU is looked up: the address becomes ''."""
-    import tensorflow as tf
-
+    caplog.set_level("INFO", "estimator_emb")
+    monkeypatch.setattr(console, "_logged", set())
     address = "grpc://10.0.0.2:8470"
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
@@ -173,6 +175,11 @@ def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
     tf.tpu.experimental.shutdown_tpu_system(resolver(address))
     config = ee.RunConfig(master=address, evaluation_master=address)
     assert (config.master, config.evaluation_master) == ("", "")
+    assert harness.said(caplog) == [
+        f"TPUClusterResolver: {address!r} is the emulated TPU; no name is looked up.",
+        *(f"An emulated TPU needs no {what}." for what in ("initialisation", "shutdown")),
+        f"RunConfig: {address!r} is the emulated TPU; there is no connection.",
+    ]
     config = ee.RunConfig(cluster=resolver(address))
     assert (config.master, config.evaluation_master) == ("", "")
     with pytest.raises(ValueError, match="Both master and cluster are set"):
@@ -186,19 +193,9 @@ def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
 
 @pytest.mark.usefixtures("eight_devices")
 def test_the_resolver_counts_pjrt_devices(installed, monkeypatch):
-    import tensorflow as tf
-
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "pjrt")
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("name")
     assert resolver.num_accelerators() == {"TPU": 8}
-
-
-def test_restored_restores_the_environment_and_tf_estimator():
-    before = dict(os.environ)
-    with launch.restored():
-        ee.install()
-        os.environ["OF_THE_PROGRAM"] = os.environ.pop("PATH")
-    assert os.environ == before and install_lib._installed is None
 
 
 def test_a_module_that_does_not_exist_is_not_found(installed):
@@ -207,9 +204,13 @@ def test_a_module_that_does_not_exist_is_not_found(installed):
             __import__(name)
 
 
-def test_a_failed_install_changes_nothing(monkeypatch):
-    import tensorflow as tf
+def test_a_name_of_tensorflow_that_was_never_read_is_removed_again():
+    with Changes() as changes:
+        changes.set_attribute(tf.compat.v1, "never_read", 1)
+    assert not hasattr(tf.compat.v1, "never_read")
 
+
+def test_a_failed_install_changes_nothing(monkeypatch):
     before = dict(vars(tf)), list(sys.meta_path)
     fails = mock.Mock(side_effect=RuntimeError("for the test"))
     monkeypatch.setattr(install_lib.emulated_tpu, "replace_lookups", fails)

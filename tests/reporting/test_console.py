@@ -172,6 +172,7 @@ CHOICES = {
     ),
     "level": (lambda: logging.root.setLevel(logging.ERROR), []),
     "own level": (lambda: OURS.setLevel(logging.ERROR), WARNED[1:]),
+    "silence": (console.silence, WARNED[1:]),
     "handler and own level": (
         lambda: (logging.basicConfig(), OURS.setLevel(logging.INFO)),
         ["INFO:estimator_emb:ours", *WARNED],
@@ -189,7 +190,11 @@ def program_of(choice):
     return harness.__file__ if choice == "handler of a library" else __file__
 
 
-LEVELS = {"own level": logging.ERROR, "handler and own level": logging.INFO}
+LEVELS = {
+    "own level": logging.ERROR,
+    "silence": logging.ERROR,
+    "handler and own level": logging.INFO,
+}
 
 
 class ErrorsOnly(logging.StreamHandler):
@@ -226,24 +231,6 @@ def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, ch
     assert lines == expected
     assert OURS.level == LEVELS.get(choice, logging.NOTSET)
     assert not OURS.handlers
-
-
-def test_a_failed_set_up_leaves_the_log_as_it_was(free, monkeypatch):
-    free()
-    monkeypatch.setattr(console, "_is_set_up", lambda: 1 / 0)
-    for _ in range(2):  # The second call sets up again.
-        with pytest.raises(ZeroDivisionError), console.shown():
-            pass
-        assert not THEIRS.filters
-
-
-@pytest.mark.parametrize("own, then", [(logging.NOTSET, logging.ERROR), (logging.DEBUG,) * 2])
-def test_silence_logs_errors_only_unless_the_program_has_a_level(own, then, free):
-    free()
-    OURS.setLevel(own)
-    with console.shown():
-        console.silence()
-        assert OURS.level == then
 
 
 def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
