@@ -24,7 +24,7 @@ from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 tf1 = tf.compat.v1
 
 STEPS = 12
-LONG = 200
+LONG = 200  # Steps of a training that is killed at random moments.
 IDS = np.array([(3 * i * i + i) % 11 for i in range(4 * (LONG + 10))], np.int64)
 
 WAYS = {
@@ -120,10 +120,10 @@ def plain_model_fn(features, labels, mode):
     count = tf1.get_variable("count", [11], tf.int64, initializer=tf1.zeros_initializer())
     when = tf1.get_variable("when", [], tf.int64, initializer=tf1.zeros_initializer())
     ids = tf.reshape(features["count"], [-1])
-    number = tf.reduce_sum(ids * tf.constant([1, 11, 121, 1331], tf.int64))
+    number = tf.reduce_sum(ids * tf.constant([1, 11, 121, 1331], tf.int64))  # Differs if ids do.
     train_op = tf.group(
         count.assign_add(tf.math.bincount(tf.cast(ids, tf.int32), minlength=11, dtype=tf.int64)),
-        when.assign(when * 1000003 + number),
+        when.assign(when * 1000003 + number),  # A hash of all batches in their order.
         tf1.train.get_global_step().assign_add(1),
     )
     return ee.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)

@@ -13,6 +13,7 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
+from estimator_emb.reporting import console
 from estimator_emb.spec import config, options, tf_config
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
@@ -341,6 +342,15 @@ def test_environment_sets_hosts_shards_and_the_wait_limit(monkeypatch):
             assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
     monkeypatch.setenv("ESTIMATOR_EMB_HOSTS", "auto")
     assert options.asked_hosts() == (None, None, None)
+
+
+def test_choices_of_devices_without_effect_are_logged(monkeypatch, caplog):
+    caplog.set_level("INFO", "estimator_emb")
+    monkeypatch.setattr(console, "_logged", set())
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLES", "device")
+    options.say_unused(ee.RunConfig(ee.TPUConfig(device="emulate")))
+    choices = "TPUConfig(device='emulate') and ESTIMATOR_EMB_TABLES=device"
+    assert harness.said(caplog) == [f"{choices}: no effect, as use_tpu=False."]
 
 
 def test_a_cluster_of_only_a_chief_has_no_parameter_servers():
