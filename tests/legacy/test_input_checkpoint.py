@@ -22,6 +22,7 @@ from estimator_emb.legacy import input_checkpoint
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 STEPS = 12
 LONG = 200  # Steps of a training that is killed at random moments.
@@ -181,12 +182,12 @@ def check_equal(saved, expected):
         np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "way, kernels",
-    [(way, "tensorflow") for way in WAYS]
-    + [(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
+    [("plain", "tensorflow")]
+    + [slow(way, "tensorflow") for way in WAYS if way != "plain"]
+    + [slow(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
 )
 def test_a_killed_training_equals_an_uninterrupted_training(
     way, kernels, request, tmp_path, tmp_path_factory
