@@ -239,7 +239,7 @@ def test_convert_refuses_a_record_of_another_version(tmp_path):
     assert message.startswith(f"Variable {RECORD} of checkpoint {path!r}")
 
 
-def test_convert_leaves_nothing_on_a_faulty_or_full_disk(saved, tmp_path, monkeypatch):
+def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
     add = writer.Writer.add
 
     def faulty(self, name, dtype, value, *place):
@@ -251,17 +251,6 @@ def test_convert_leaves_nothing_on_a_faulty_or_full_disk(saved, tmp_path, monkey
     message = error(source=path, destination=f"{tmp_path}/a/new", tables=["*"])
     assert message.startswith("convert: words/Adagrad of the new checkpoint ")
     assert message.endswith(" is not what was written: the disk may be faulty.")
-    assert sorted(tmp_path.rglob("*")) == before
-
-    def full(source, target):  # The index is moved last.
-        if target.endswith(".index"):
-            raise OSError("the disk is full")
-        os.rename(source, target)
-
-    monkeypatch.setattr(writer.Writer, "add", add)
-    monkeypatch.setattr(tf.io.gfile, "rename", full)
-    with pytest.raises(OSError, match="the disk is full"):
-        checkpoint.convert(path, f"{tmp_path}/a/new", ["*"])
     assert sorted(tmp_path.rglob("*")) == before
 
 

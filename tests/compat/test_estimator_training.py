@@ -202,10 +202,7 @@ class Executor:
 
 
 TRAIN_SPEC = SimpleNamespace(input_fn="input_fn", max_steps=9, hooks=("hook",))
-
-
-def train_call(*hooks):
-    return {"input_fn": "input_fn", "max_steps": 9, "hooks": list(hooks)}
+TRAIN_CALL = {"input_fn": "input_fn", "max_steps": 9, "hooks": ["hook"]}
 
 
 def task(task_type, task_id, address, is_chief, global_id):
@@ -220,7 +217,7 @@ EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
     "task_type, index, expected",
     [
         *(
-            (job, index, ("train", task(job, index, *more), (job, index), train_call("hook")))
+            (job, index, ("train", task(job, index, *more), (job, index), TRAIN_CALL))
             for job, index, *more in (("chief", 0, "c:1", True, 0), ("worker", 1, "w:2", False, 3))
         ),
         ("evaluator", 0, ("evaluate", EVALUATOR_TASK, None, (TRAIN_SPEC, "eval_spec"))),

@@ -27,13 +27,6 @@ PUBLIC = {
 """Last part of a module's name -> a name in both the module and our stand-in."""
 
 
-def run(program, status=0):
-    """Runs a program without TF_USE_LEGACY_KERAS."""
-    done = processes.run_python("-c", textwrap.dedent(program))
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
-
-
 @pytest.mark.parametrize("name", LACKING)
 def test_a_module_is_found_by_import_and_by_attribute(name):
     module = importlib.import_module(name)
@@ -189,7 +182,7 @@ WHERE_KERAS_IS = """
     ],
 )
 def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
-    done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
+    done = processes.run_python("-c", f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}", status=0)
     found = done.stdout.splitlines()
     assert found.pop() == "keras.src.layers.core.dense"
     assert len(found) == 10 and all(one.startswith("tf_keras.src.") for one in found), found
@@ -202,6 +195,6 @@ def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
     ["import tensorflow as tf; tf.compat.v2.keras.layers", "from tensorflow.keras import layers"],
 )
 def test_refuses_keras_3_that_is_already_loaded(first):
-    done = run(f"{first}\nimport estimator_emb", status=1)
+    done = processes.run_python("-c", f"{first}\nimport estimator_emb", status=1)
     errors = [line for line in done.stderr.splitlines() if "Error: " in line]
     assert errors[-1].startswith("ImportError: estimator_emb needs Keras 2, but tf.keras is")

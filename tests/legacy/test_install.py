@@ -9,7 +9,6 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import install as install_lib
 from estimator_emb.reporting import console
 
@@ -202,12 +201,6 @@ def test_a_module_that_does_not_exist_is_not_found(installed):
     for name in ("tensorflow.python.estimator.nonsense", "tensorflow.estimator.nonsense.more"):
         with pytest.raises(ModuleNotFoundError):
             __import__(name)
-
-
-def test_a_name_of_tensorflow_that_was_never_read_is_removed_again():
-    with Changes() as changes:
-        changes.set_attribute(tf.compat.v1, "never_read", 1)
-    assert not hasattr(tf.compat.v1, "never_read")
 
 
 def test_a_failed_install_changes_nothing(monkeypatch):

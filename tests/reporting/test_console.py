@@ -185,11 +185,6 @@ CHOICES = {
 """What a program sets up -> (function that sets it up, all lines that are shown)."""
 
 
-def program_of(choice):
-    """Returns a main file, which names basicConfig unless a library adds the handler."""
-    return harness.__file__ if choice == "handler of a library" else __file__
-
-
 LEVELS = {
     "own level": logging.ERROR,
     "silence": logging.ERROR,
@@ -208,7 +203,9 @@ class ErrorsOnly(logging.StreamHandler):
 def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, choice, inside):
     free()
     main = types.ModuleType("__main__")
-    main.__file__ = program_of(choice)
+    # Programs that do not add the default handler do not name basicConfig, as this file does.
+    others = ("handler of a library", "handler of errors")
+    main.__file__ = harness.__file__ if choice in others else __file__
     monkeypatch.setitem(sys.modules, "__main__", main)
     choose, expected = CHOICES[choice]
     if not inside:

@@ -320,6 +320,7 @@ def test_additions_are_the_keyword_only_fields_of_tpu_config():
     made = ee.TPUConfig(3, tpu_generation="v4")
     assert options.additions(made) == options.additions(made._replace(num_shards=2)) == own
     assert set(options.additions(StockTPUConfig()).values()) == {None}
+    assert tuple(ee.TPUConfig()) == tuple(StockTPUConfig())  # The other defaults.
 
 
 def test_environment_sets_hosts_shards_and_the_wait_limit(monkeypatch):
