@@ -134,8 +134,7 @@ CHANGES = MODULES | {
 @pytest.mark.slow
 @pytest.mark.any_version
 def test_import_changes_only_what_the_page_lists():
-    done = processes.run_python("-c", PROGRAM, "--help")
-    assert done.returncode == 0, done.stderr
+    done = processes.run_python("-c", PROGRAM, "--help", status=0)
     changed, argv_read, others = json.loads(done.stdout)
     assert argv_read == []
     added = [] if harness.IS_2_15 else ["tensorflow.python.util.tf_export.ESTIMATOR_API_NAME"]

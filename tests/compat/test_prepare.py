@@ -4,7 +4,6 @@ import importlib
 import os
 import pathlib
 import sys
-import textwrap
 from types import SimpleNamespace as Namespace
 
 import harness
@@ -147,27 +146,27 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
 
 
 WHERE_KERAS_IS = """
-    import tensorflow as tf
-    from tensorflow.keras import layers
-    from tensorflow.compat.v1.keras import layers as layers_v1
-    import tensorflow.compat.v1 as tf1
-    import tensorflow.compat.v2 as tf2
-    from tensorflow.compat.v2.keras import layers as layers_v2
-    for found in (
-        tf.keras.layers.Dense,
-        layers.Dense,
-        tf.compat.v1.keras.layers.Dense,
-        layers_v1.Dense,
-        layers_v1.DenseFeatures,
-        tf.compat.v1.layers.dense,
-        tf1.keras.layers.Dense,
-        tf2.keras.layers.Dense,
-        layers_v2.Dense,
-        tf.compat.v1.nn.rnn_cell.BasicLSTMCell,
-    ):
-        print(found.__module__)
-    import keras
-    print(keras.layers.Dense.__module__)  # It stays usable.
+import tensorflow as tf
+from tensorflow.keras import layers
+from tensorflow.compat.v1.keras import layers as layers_v1
+import tensorflow.compat.v1 as tf1
+import tensorflow.compat.v2 as tf2
+from tensorflow.compat.v2.keras import layers as layers_v2
+for found in (
+    tf.keras.layers.Dense,
+    layers.Dense,
+    tf.compat.v1.keras.layers.Dense,
+    layers_v1.Dense,
+    layers_v1.DenseFeatures,
+    tf.compat.v1.layers.dense,
+    tf1.keras.layers.Dense,
+    tf2.keras.layers.Dense,
+    layers_v2.Dense,
+    tf.compat.v1.nn.rnn_cell.BasicLSTMCell,
+):
+    print(found.__module__)
+import keras
+print(keras.layers.Dense.__module__)  # It stays usable.
 """
 
 
@@ -182,7 +181,7 @@ WHERE_KERAS_IS = """
     ],
 )
 def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
-    done = processes.run_python("-c", f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}", status=0)
+    done = processes.run_python("-c", f"{first}\n{WHERE_KERAS_IS}", status=0)
     found = done.stdout.splitlines()
     assert found.pop() == "keras.src.layers.core.dense"
     assert len(found) == 10 and all(one.startswith("tf_keras.src.") for one in found), found

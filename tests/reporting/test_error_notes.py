@@ -299,7 +299,5 @@ def test_a_message_keeps_the_programs_frames_of_a_python_function():
         with pytest.raises(tf.errors.UnknownError) as caught:
             session.run(result)
     error_notes.shorten(caught.value)
-    assert re.findall('File "(.*)", line .* in (.*)', caught.value.message)[0] == (
-        __file__,
-        "fails",
-    )
+    first, *_ = re.findall('File "(.*)", line .* in (.*)', caught.value.message)
+    assert first == (__file__, "fails")

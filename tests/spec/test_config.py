@@ -17,9 +17,6 @@ from estimator_emb.reporting import console
 from estimator_emb.spec import config, options, tf_config
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
-needs_tpu_embedding = pytest.mark.skipif(
-    not harness.IS_2_15, reason="TensorFlow >= 2.16 has no such classes"
-)
 NAN = float("nan")
 ADAGRAD = ee.AdagradParameters(0.1)
 PARAMETER_NAMES = ", ".join(sorted(one.__name__ for one in (*PARAMETERS, *TF2_OPTIMIZERS)))
@@ -254,7 +251,7 @@ def test_tables_of_a_spec_of_dicts_are_sorted():
     ]
 
 
-@needs_tpu_embedding
+@pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 has no such classes")
 def test_tensorflows_configs_become_ours():
     from tensorflow.python.tpu import tpu_embedding
 
