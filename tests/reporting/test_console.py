@@ -310,18 +310,10 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
 # The command's progress bar appears only on a terminal, and only for long work.
 
 
-class Terminal(io.StringIO):
-    def __init__(self, is_terminal):
-        super().__init__()
-        self.is_terminal = is_terminal
-
-    def isatty(self):
-        return self.is_terminal
-
-
 def drawn(monkeypatch, is_terminal=True, fails=False, **how):
     """Returns the text that work of two parts draws."""
-    stream = Terminal(is_terminal)
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal
     monkeypatch.setattr(console, "stream", lambda: stream)
     with bars.work_bar(**{"after": 0.01, **how}) as progress:
         for done in (0, 1_500_000, 3_000_000):

@@ -251,6 +251,16 @@ def test_tables_of_a_spec_of_dicts_are_sorted():
     ]
 
 
+def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
+    columns = [item_column(2), *[item_column(3)] * 2, item_column(4)]  # One is given twice.
+    tables = tables_of(ee.EmbeddingConfigSpec(columns, ADAGRAD), off_tpu=True)
+    assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
+        ("tbl_item", 2, "item"),
+        ("tbl_item_1", 3, "item/item_embedding"),
+        ("tbl_item_2", 4, "item/item_embedding_1"),
+    ]
+
+
 @pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 has no such classes")
 def test_tensorflows_configs_become_ours():
     from tensorflow.python.tpu import tpu_embedding
