@@ -259,6 +259,7 @@ def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
         ("tbl_item_1", 3, "item/item_embedding"),
         ("tbl_item_2", 4, "item/item_embedding_1"),
     ]
+    assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
 
 
 @pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 has no such classes")
