@@ -49,7 +49,7 @@ def bar(**how: Any) -> Any:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
     except OSError:
         columns = 0
-    size: dict[str, Any] = {"dynamic_ncols": True} if columns else {"ncols": 80, "nrows": 24}
+    size: dict[str, Any] = {"dynamic_ncols": True} if columns else {"ncols": 80}
     stream = _Cell() if _in_notebook() else console.stream()
     return tqdm.tqdm(file=stream, **size, **how)
 

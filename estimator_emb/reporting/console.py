@@ -168,7 +168,6 @@ def _is_set_up() -> bool:
 
 
 _PROBE = logging.makeLogRecord({"name": "name", "levelname": "INFO", "msg": "text"})
-_PROBE.message = _PROBE.getMessage()
 
 
 def _is_implicit(handler: logging.Handler) -> bool:
@@ -182,7 +181,7 @@ def _is_implicit(handler: logging.Handler) -> bool:
         type(handler) is logging.StreamHandler
         and handler.level == logging.NOTSET
         and handler.stream is sys.stderr
-        and handler.format(_PROBE) == logging.BASIC_FORMAT % vars(_PROBE)
+        and handler.format(_PROBE) == "INFO:name:text"
     )
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     return is_default and not any("basicConfig" in line for line in linecache.getlines(main))

@@ -96,10 +96,8 @@ def test_advice_for_missing_slots_renamed_layers_and_other_models(tmp_path, same
     for now in ("adagrad", "adam"):
         message = refusal(make("plain", tmp_path / "old", now, first="a", layer="b"))
         assert "var_name_to_prev_var_name" not in message
-        remedies = message[message.index("What to do") :]
-        assert remedies == (
-            f"What to do: build the model as it was when it was saved, or {MODEL_DIR}."
-        )
+        remedy = message[message.index("What to do") :]
+        assert remedy == f"What to do: build the model as it was when it was saved, or {MODEL_DIR}."
 
 
 @pytest.mark.slow

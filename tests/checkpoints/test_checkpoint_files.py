@@ -239,11 +239,13 @@ def test_refuses_a_damaged_checkpoint(way, kind, trained):
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
 
-def test_refuses_a_damaged_checkpoint_of_the_current_folder(trained, monkeypatch, same_message):
+def test_refuses_damage_in_the_current_folder(trained, monkeypatch, caplog, same_message):
     monkeypatch.chdir(trained)
+    caplog.set_level("INFO", "estimator_emb")
     damage("cut", "model.ckpt-2")
     kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
     same_message(harness.refusal(kind, check, "model.ckpt-2"))
+    assert harness.said(caplog) == ["Looking for the newest checkpoint in . that is whole."]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -353,6 +355,10 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
     path = saved_values.write(tmp_path / "model.ckpt-1", {"table": table, "w": np.float32([1])})
     with checkpoint_reader.CheckpointReader(path) as whole:
         whole.check("table")
+    with checkpoint_reader.CheckpointReader(path) as unknown:
+        unknown._index = None  # As for an unknown format of the index.
+        unknown.check("table")
+        np.testing.assert_array_equal(unknown.rows("table", 3, 5), table[3:5])
     file = pathlib.Path(f"{path}.data-00000-of-00001")
     contents = bytearray(file.read_bytes())
     contents[contents.index(np.float32(49).tobytes())] ^= 1  # Changes the last value of the table.
@@ -361,6 +367,10 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
         damaged.check("w")
         message = harness.refusal(checkpoint_files.DamagedCheckpoint, damaged.check, "table")
         assert f"is damaged: '{file}' does not hold what was saved of table" in message
+    with checkpoint_reader.CheckpointReader(path) as cut:
+        file.write_bytes(contents[:-5])  # The last byte of the table, and the 4 bytes of w.
+        with pytest.raises(checkpoint_files.DamagedCheckpoint, match=f"'{file}' ends before byte"):
+            [*cut.pieces("table", hosts=2)]
 
 
 def test_reader_names_an_index_whose_names_are_no_text(tmp_path):

@@ -33,10 +33,8 @@ def test_restores_predicts_and_continues_training(name, device, tmp_path):
     expected = np.load(folder / "expected.npz")
     data = columns_program.batches(4, seed=5, longest_history=2)
     estimator = columns_program.make(tmp_path / "model", device)
-    predictions = list(estimator.predict(harness.input_fn_of(data)))
-    np.testing.assert_allclose(
-        [one["output"] for one in predictions], expected["output"], atol=1e-6
-    )
+    predicted = [one["output"] for one in estimator.predict(harness.input_fn_of(data))]
+    np.testing.assert_allclose(predicted, expected["output"], atol=1e-6)
     estimator.train(harness.input_fn_of(data[3:]), steps=1)
     got = harness.saved(tmp_path / "model", 4)
     want = {name.removeprefix("step4/"): expected[name] for name in {*expected} - {"output"}}

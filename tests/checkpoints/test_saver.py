@@ -92,6 +92,23 @@ def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
     assert len(files(tmp_path, 1)) == len(ROWS)
 
 
+def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        empty, weight = v1.train.Saver(allow_empty=True), v1.get_variable("weight", [2])
+        listed, named = v1.train.Saver([weight]), v1.train.Saver({"old": weight})
+        table = v1.get_variable("table", [4, 3], partitioner=v1.fixed_size_partitioner(2))
+        later = v1.train.Saver([weight])
+        savers = [empty, listed, named, later]
+        saver.complete(savers, table, "none", on_tpu=False, training=False)
+        session.run(v1.global_variables_initializer())
+        for one, of_model in zip(savers, (None, "weight", "old", "weight"), strict=True):
+            path = one.save(session, f"{tmp_path}/model.ckpt")
+            shapes = {of_model: [2]} if of_model else {}
+            shapes |= {} if one is later else {"table": [4, 3]}
+            assert tf.train.load_checkpoint(path).get_variable_to_shape_map() == shapes
+
+
 def test_a_restored_checkpoint_is_not_saved_again_and_is_deleted_when_oldest(tmp_path, meta_graphs):
     def of_step(step):
         return {path.name: path.stat().st_mtime_ns for path in tmp_path.glob(f"*-{step}.*")}

@@ -73,7 +73,7 @@ def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_p
 
 
 @pytest.mark.parametrize(
-    "suffixes, starts",
+    "suffixes, starts",  # starts: the initial value of each slot.
     [
         (("/Adam", "/Adam_1"), (0, 0)),
         (("/RMSProp", "/RMSProp_1"), (1, 0)),
@@ -85,7 +85,7 @@ def test_statistics_find_slots_of_a_legacy_cpu_checkpoint(suffixes, starts, tmp_
     variables = {WORDS: normal(0, 6, 2)}
     for suffix, start in zip(suffixes, starts, strict=True):
         variables[WORDS + suffix] = np.full([6, 2], start, np.float32)
-        variables[WORDS + suffix][2:] += 1
+        variables[WORDS + suffix][2:] += 1  # All but two rows were trained.
     path = write(tmp_path / "a.ckpt", variables)
     (found,) = checkpoint.statistics(path)
     assert (found.name, found.never_trained) == (WORDS, 2)

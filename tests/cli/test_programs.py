@@ -91,6 +91,7 @@ def launched(tmp_path, capsys):
         (tmp_path / "program.py").write_text(text)
         with launch.restored():
             status = launch.launch([f"{tmp_path}/program.py", *arguments], **options)
+        assert launch.install._installed is None
         return status, *capsys.readouterr()
 
     return of

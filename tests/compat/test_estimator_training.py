@@ -49,24 +49,12 @@ class Strategy:
         self.task = (task_type, task_id)
 
 
-CLUSTER = {
-    "chief": ["c:1"],
-    "evaluator": ["e:1"],
-    "ps": ["p:1", "p:2"],
-    "worker": ["w:1", "w:2"],
-}
+CLUSTER = {"chief": ["c:1"], "evaluator": ["e:1"], "ps": ["p:1", "p:2"], "worker": ["w:1", "w:2"]}
 NO_EVALUATOR = {job: tasks for job, tasks in CLUSTER.items() if job != "evaluator"}
 SETTINGS = (
-    "cluster_spec",
-    "task_type",
-    "task_id",
-    "master",
-    "evaluation_master",
-    "is_chief",
-    "num_ps_replicas",
-    "num_worker_replicas",
-    "global_id_in_cluster",
-)
+    "cluster_spec task_type task_id master evaluation_master is_chief num_ps_replicas "
+    "num_worker_replicas global_id_in_cluster"
+).split()
 LOCAL_TASK = ("worker", 0, "", "", True, 0, 1, 0)
 
 
@@ -214,10 +202,7 @@ class Executor:
 
 
 TRAIN_SPEC = SimpleNamespace(input_fn="input_fn", max_steps=9, hooks=("hook",))
-
-
-def train_call(*hooks):
-    return {"input_fn": "input_fn", "max_steps": 9, "hooks": list(hooks)}
+TRAIN_CALL = {"input_fn": "input_fn", "max_steps": 9, "hooks": ["hook"]}
 
 
 def task(task_type, task_id, address, is_chief, global_id):
@@ -232,7 +217,7 @@ EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
     "task_type, index, expected",
     [
         *(
-            (job, index, ("train", task(job, index, *more), (job, index), train_call("hook")))
+            (job, index, ("train", task(job, index, *more), (job, index), TRAIN_CALL))
             for job, index, *more in (("chief", 0, "c:1", True, 0), ("worker", 1, "w:2", False, 3))
         ),
         ("evaluator", 0, ("evaluate", EVALUATOR_TASK, None, (TRAIN_SPEC, "eval_spec"))),

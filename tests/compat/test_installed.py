@@ -53,11 +53,6 @@ for folder in {[*map(str, folders)]!r}:
     return [*map(json.loads, printed)]
 
 
-def error_of_import(folder):
-    (error,) = errors_of_import(folder)
-    return error
-
-
 def test_refuses_a_missing_tensorflow_and_a_folder_that_remains_of_it(tmp_path):
     (tmp_path / "nothing").mkdir()
     (tmp_path / "remains" / "tensorflow" / "python").mkdir(parents=True)
@@ -113,13 +108,13 @@ def test_names_packages_that_do_not_fit_tensorflow(tmp_path, version, requires, 
     (tmp_path / "tensorflow" / "__init__.py").write_text("raise SystemError('compiled with 1.x')")
     for name, found in there.items():
         install(tmp_path, name, found, name)
-    assert error_of_import(tmp_path) == f"TensorFlow {version} does not work here: {said}"
+    assert errors_of_import(tmp_path) == [f"TensorFlow {version} does not work here: {said}"]
 
 
 def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, same_message):
     install(tmp_path, "tensorflow", "2.20.0", "tensorflow", ["protobuf>=5.28.0"])
     install(tmp_path, "protobuf", "7.36.2", "google")
-    error = error_of_import(tmp_path)
+    (error,) = errors_of_import(tmp_path)
     assert error.startswith("TensorFlow 2.20.0 does not work with protobuf 7.36.2.")
     same_message(error)
 
@@ -189,4 +184,4 @@ def test_refuses_a_newer_tensorflow_without_a_private_name(tmp_path, monkeypatch
 def test_unexplained_errors_of_tensorflow_are_not_changed(tmp_path):
     install(tmp_path, "tensorflow", "2.21.0", "tensorflow")
     (tmp_path / "tensorflow" / "__init__.py").write_text("raise ImportError('libcuda.so')")
-    assert error_of_import(tmp_path) == "libcuda.so"
+    assert errors_of_import(tmp_path) == ["libcuda.so"]

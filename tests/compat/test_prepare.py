@@ -4,7 +4,6 @@ import importlib
 import os
 import pathlib
 import sys
-import textwrap
 from types import SimpleNamespace as Namespace
 
 import harness
@@ -25,13 +24,6 @@ PUBLIC = {
     "tpu_embedding_gradient": "get_gradients_through_compute_gradients",
 }
 """Last part of a module's name -> a name in both the module and our stand-in."""
-
-
-def run(program, status=0):
-    """Runs a program without TF_USE_LEGACY_KERAS."""
-    done = processes.run_python("-c", textwrap.dedent(program))
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
 
 
 @pytest.mark.parametrize("name", LACKING)
@@ -154,27 +146,27 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
 
 
 WHERE_KERAS_IS = """
-    import tensorflow as tf
-    from tensorflow.keras import layers
-    from tensorflow.compat.v1.keras import layers as layers_v1
-    import tensorflow.compat.v1 as tf1
-    import tensorflow.compat.v2 as tf2
-    from tensorflow.compat.v2.keras import layers as layers_v2
-    for found in (
-        tf.keras.layers.Dense,
-        layers.Dense,
-        tf.compat.v1.keras.layers.Dense,
-        layers_v1.Dense,
-        layers_v1.DenseFeatures,
-        tf.compat.v1.layers.dense,
-        tf1.keras.layers.Dense,
-        tf2.keras.layers.Dense,
-        layers_v2.Dense,
-        tf.compat.v1.nn.rnn_cell.BasicLSTMCell,
-    ):
-        print(found.__module__)
-    import keras
-    print(keras.layers.Dense.__module__)  # It stays usable.
+import tensorflow as tf
+from tensorflow.keras import layers
+from tensorflow.compat.v1.keras import layers as layers_v1
+import tensorflow.compat.v1 as tf1
+import tensorflow.compat.v2 as tf2
+from tensorflow.compat.v2.keras import layers as layers_v2
+for found in (
+    tf.keras.layers.Dense,
+    layers.Dense,
+    tf.compat.v1.keras.layers.Dense,
+    layers_v1.Dense,
+    layers_v1.DenseFeatures,
+    tf.compat.v1.layers.dense,
+    tf1.keras.layers.Dense,
+    tf2.keras.layers.Dense,
+    layers_v2.Dense,
+    tf.compat.v1.nn.rnn_cell.BasicLSTMCell,
+):
+    print(found.__module__)
+import keras
+print(keras.layers.Dense.__module__)  # It stays usable.
 """
 
 
@@ -189,7 +181,7 @@ WHERE_KERAS_IS = """
     ],
 )
 def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
-    done = run(f"{first}\n{textwrap.dedent(WHERE_KERAS_IS)}")
+    done = processes.run_python("-c", f"{first}\n{WHERE_KERAS_IS}", status=0)
     found = done.stdout.splitlines()
     assert found.pop() == "keras.src.layers.core.dense"
     assert len(found) == 10 and all(one.startswith("tf_keras.src.") for one in found), found
@@ -202,6 +194,6 @@ def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
     ["import tensorflow as tf; tf.compat.v2.keras.layers", "from tensorflow.keras import layers"],
 )
 def test_refuses_keras_3_that_is_already_loaded(first):
-    done = run(f"{first}\nimport estimator_emb", status=1)
+    done = processes.run_python("-c", f"{first}\nimport estimator_emb", status=1)
     errors = [line for line in done.stderr.splitlines() if "Error: " in line]
     assert errors[-1].startswith("ImportError: estimator_emb needs Keras 2, but tf.keras is")

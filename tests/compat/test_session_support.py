@@ -8,19 +8,13 @@ from tensorflow.python.tpu import session_support
 pytestmark = pytest.mark.skipif(harness.IS_2_15, reason="TensorFlow 2.15 watches them itself")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "start_worker_watchdog",
-        "stop_worker_watchdog",
-        "WatchdogManager",
-        "WorkerHeartbeatManager",
-        "GracefulShutdownHook",
-        "ShutdownLameWorkers",
-        "ShutdownAllWorkers",
-        "ResetComputation",
-    ],
+NAMES = (
+    "start_worker_watchdog stop_worker_watchdog WatchdogManager WorkerHeartbeatManager "
+    "GracefulShutdownHook ShutdownLameWorkers ShutdownAllWorkers ResetComputation"
 )
+
+
+@pytest.mark.parametrize("name", NAMES.split())
 def test_session_support_refuses_calls_of_programs(name):
     refused = getattr(session_support, name)
     said = harness.refusal(NotImplementedError, refused, "session", shutdown_timeout=1)

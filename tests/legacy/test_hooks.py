@@ -15,12 +15,6 @@ from estimator_emb.legacy import input_checkpoint
 tf1 = tf.compat.v1
 
 
-def test_an_input_hook_refuses_an_unknown_policy(tmp_path):
-    estimator = ee.Estimator(lambda features, labels, mode: None, str(tmp_path))
-    with pytest.raises(ValueError, match="ignore"):
-        input_checkpoint.CheckpointInputPipelineHook(estimator, "sometimes")
-
-
 def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatch):
     cluster = {"chief": ["a:1"], "worker": ["b:1"], "ps": ["c:1"]}
     task = {"type": "worker", "index": 0}

@@ -22,9 +22,10 @@ from estimator_emb.legacy import input_checkpoint
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 STEPS = 12
-LONG = 200
+LONG = 200  # Steps of a training that is killed at random moments.
 IDS = np.array([(3 * i * i + i) % 11 for i in range(4 * (LONG + 10))], np.int64)
 
 WAYS = {
@@ -120,10 +121,10 @@ def plain_model_fn(features, labels, mode):
     count = tf1.get_variable("count", [11], tf.int64, initializer=tf1.zeros_initializer())
     when = tf1.get_variable("when", [], tf.int64, initializer=tf1.zeros_initializer())
     ids = tf.reshape(features["count"], [-1])
-    number = tf.reduce_sum(ids * tf.constant([1, 11, 121, 1331], tf.int64))
+    number = tf.reduce_sum(ids * tf.constant([1, 11, 121, 1331], tf.int64))  # Differs if ids do.
     train_op = tf.group(
         count.assign_add(tf.math.bincount(tf.cast(ids, tf.int32), minlength=11, dtype=tf.int64)),
-        when.assign(when * 1000003 + number),
+        when.assign(when * 1000003 + number),  # A hash of all batches in their order.
         tf1.train.get_global_step().assign_add(1),
     )
     return ee.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)
@@ -181,12 +182,12 @@ def check_equal(saved, expected):
         np.testing.assert_array_equal(saved[name], value, err_msg=name, strict=True)
 
 
-@pytest.mark.slow
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "way, kernels",
-    [(way, "tensorflow") for way in WAYS]
-    + [(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
+    [("plain", "tensorflow")]
+    + [slow(way, "tensorflow") for way in WAYS if way != "plain"]
+    + [slow(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
 )
 def test_a_killed_training_equals_an_uninterrupted_training(
     way, kernels, request, tmp_path, tmp_path_factory
@@ -274,7 +275,6 @@ def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
     return class_(str(directory), save_steps=3, checkpoint_basename="model.ckpt")
 
 
-@pytest.mark.fast(1)
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
 def test_positions_are_saved_with_the_programs_own_saver(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
@@ -337,6 +337,8 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_mes
     same_message(harness.refusal(ValueError, train, make(new), 200, hooks=asynchronous))
     unsaved = make(new, save_checkpoints_steps=None, save_checkpoints_secs=None)
     same_message(harness.refusal(ValueError, CheckpointInputPipelineHook, unsaved))
+    said = harness.refusal(ValueError, CheckpointInputPipelineHook, make(new), "sometimes")
+    assert "ignore" in said  # A list of the policies.
 
 
 theirs = pytest.mark.skipif(

@@ -3,11 +3,14 @@
 import sys
 from unittest import mock
 
+import harness
 import processes
 import pytest
+import tensorflow as tf
 
 import estimator_emb as ee
 from estimator_emb.legacy import install as install_lib
+from estimator_emb.reporting import console
 
 EVERY_NAME = """
     import tensorflow as tf
@@ -135,6 +138,7 @@ def test_a_replaced_module_shares_all_but_the_replaced_names(installed):
         assert original.TPUEstimator is ee.TPUEstimator.__mro__[1]
     assert shared.TPUEstimator is ee.TPUEstimator
     assert {"TPUEstimator", "TPUEstimatorSpec", "_Inputs"} <= set(dir(shared))
+    assert "TPUEstimator" in shared.__all__ and "_Inputs" not in shared.__all__
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         shared.nonsense  # noqa: B018
 
@@ -154,10 +158,10 @@ def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path):
     assert estimator.model_dir == str(tmp_path)
 
 
-def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
+def test_the_device_variable_is_read_at_each_call(installed, monkeypatch, caplog):
     """With 'host' no TPU is looked up: the address becomes ''."""
-    import tensorflow as tf
-
+    caplog.set_level("INFO", "estimator_emb")
+    monkeypatch.setattr(console, "_logged", set())
     address = "grpc://10.0.0.2:8470"
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
@@ -166,8 +170,15 @@ def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
     assert resolver(address).master() == ""
     assert resolver(address, coordinator_name="coordinator").cluster_spec().jobs == []
     assert resolver(address).num_accelerators() == {"TPU": 1}
+    assert tf.tpu.experimental.initialize_tpu_system(resolver(address)).num_tasks == 1
+    tf.tpu.experimental.shutdown_tpu_system(resolver(address))
     config = ee.RunConfig(master=address, evaluation_master=address)
     assert (config.master, config.evaluation_master) == ("", "")
+    assert harness.said(caplog) == [
+        f"TPUClusterResolver: {address!r} is the emulated TPU; no name is looked up.",
+        *(f"An emulated TPU needs no {what}." for what in ("initialisation", "shutdown")),
+        f"RunConfig: {address!r} is the emulated TPU; there is no connection.",
+    ]
     config = ee.RunConfig(cluster=resolver(address))
     assert (config.master, config.evaluation_master) == ("", "")
     with pytest.raises(ValueError, match="Both master and cluster are set"):
@@ -181,8 +192,6 @@ def test_the_device_variable_is_read_at_each_call(installed, monkeypatch):
 
 @pytest.mark.usefixtures("eight_devices")
 def test_the_resolver_counts_pjrt_devices(installed, monkeypatch):
-    import tensorflow as tf
-
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "pjrt")
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver("name")
     assert resolver.num_accelerators() == {"TPU": 8}
@@ -195,8 +204,6 @@ def test_a_module_that_does_not_exist_is_not_found(installed):
 
 
 def test_a_failed_install_changes_nothing(monkeypatch):
-    import tensorflow as tf
-
     before = dict(vars(tf)), list(sys.meta_path)
     fails = mock.Mock(side_effect=RuntimeError("for the test"))
     monkeypatch.setattr(install_lib.emulated_tpu, "replace_lookups", fails)

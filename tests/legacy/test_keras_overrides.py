@@ -63,7 +63,7 @@ def test_overridden_checkpoint_callback_methods_are_called(tmp_path):
 
         def _get_file_path(self, epoch, logs):
             seen.append(("path", epoch))
-            return super()._get_file_path(epoch, logs)
+            return super()._get_file_path(epoch, None, logs=logs)  # All of today's arguments.
 
     model = tf.keras.Sequential([layers.Dense(1, input_shape=(2,))])
     model.compile(tf.keras.optimizers.legacy.SGD(0.01), "mse", run_eagerly=True)

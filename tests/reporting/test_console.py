@@ -75,8 +75,7 @@ def shown(tmp_path, end, *options, command=()):
     """Runs PROGRAM with `end` added, and returns its lines without those of TensorFlow's C++."""
     (tmp_path / "program.py").write_text(PROGRAM + textwrap.dedent(end))
     own = {"CUDA_VISIBLE_DEVICES": "", "ESTIMATOR_EMB_NATIVE": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    done = processes.run_python(*command, "program.py", *options, cwd=tmp_path, **own)
-    assert done.returncode == 0, done.stderr
+    done = processes.run_python(*command, "program.py", *options, cwd=tmp_path, status=0, **own)
     assert done.stdout == ""
     lines = [line for line in done.stderr.splitlines() if not START_UP.match(line)]
     return [PREFIX.sub("", line) for line in lines if "native kernels" not in line]
@@ -172,6 +171,7 @@ CHOICES = {
     ),
     "level": (lambda: logging.root.setLevel(logging.ERROR), []),
     "own level": (lambda: OURS.setLevel(logging.ERROR), WARNED[1:]),
+    "silence": (console.silence, WARNED[1:]),
     "handler and own level": (
         lambda: (logging.basicConfig(), OURS.setLevel(logging.INFO)),
         ["INFO:estimator_emb:ours", *WARNED],
@@ -184,12 +184,11 @@ CHOICES = {
 """What a program sets up -> (function that sets it up, all lines that are shown)."""
 
 
-def program_of(choice):
-    """Returns a main file, which names basicConfig unless a library adds the handler."""
-    return harness.__file__ if choice == "handler of a library" else __file__
-
-
-LEVELS = {"own level": logging.ERROR, "handler and own level": logging.INFO}
+LEVELS = {
+    "own level": logging.ERROR,
+    "silence": logging.ERROR,
+    "handler and own level": logging.INFO,
+}
 
 
 class ErrorsOnly(logging.StreamHandler):
@@ -203,7 +202,9 @@ class ErrorsOnly(logging.StreamHandler):
 def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, choice, inside):
     free()
     main = types.ModuleType("__main__")
-    main.__file__ = program_of(choice)
+    # Programs that do not add the default handler do not name basicConfig, as this file does.
+    others = ("handler of a library", "handler of errors")
+    main.__file__ = harness.__file__ if choice in others else __file__
     monkeypatch.setitem(sys.modules, "__main__", main)
     choose, expected = CHOICES[choice]
     if not inside:
@@ -309,18 +310,10 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
 # The command's progress bar appears only on a terminal, and only for long work.
 
 
-class Terminal(io.StringIO):
-    def __init__(self, is_terminal):
-        super().__init__()
-        self.is_terminal = is_terminal
-
-    def isatty(self):
-        return self.is_terminal
-
-
 def drawn(monkeypatch, is_terminal=True, fails=False, **how):
     """Returns the text that work of two parts draws."""
-    stream = Terminal(is_terminal)
+    stream = io.StringIO()
+    stream.isatty = lambda: is_terminal
     monkeypatch.setattr(console, "stream", lambda: stream)
     with bars.work_bar(**{"after": 0.01, **how}) as progress:
         for done in (0, 1_500_000, 3_000_000):
@@ -334,7 +327,8 @@ def drawn(monkeypatch, is_terminal=True, fails=False, **how):
 def test_a_bar_goes_to_its_end(monkeypatch):
     *before, last = drawn(monkeypatch)
     assert any(re.match(r" 50%\|[█#\d ]+\| 1\.50M/3\.00M \[", one) for one in before)
-    assert re.match(r"100%\|[█#]+\| 3\.00M/3\.00M \[", last) and last.endswith("\n")
+    assert re.match(r"100%\|[█#]+\| 3\.00M/3\.00M \[", last)
+    assert len(last) == 80 + len("\n")  # The stream tells no width.
 
 
 def test_a_temporary_bar_is_erased(monkeypatch):

@@ -13,12 +13,10 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
+from estimator_emb.reporting import console
 from estimator_emb.spec import config, options, tf_config
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
-needs_tpu_embedding = pytest.mark.skipif(
-    not harness.IS_2_15, reason="TensorFlow >= 2.16 has no such classes"
-)
 NAN = float("nan")
 ADAGRAD = ee.AdagradParameters(0.1)
 PARAMETER_NAMES = ", ".join(sorted(one.__name__ for one in (*PARAMETERS, *TF2_OPTIMIZERS)))
@@ -253,7 +251,18 @@ def test_tables_of_a_spec_of_dicts_are_sorted():
     ]
 
 
-@needs_tpu_embedding
+def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
+    columns = [item_column(2), *[item_column(3)] * 2, item_column(4)]  # One is given twice.
+    tables = tables_of(ee.EmbeddingConfigSpec(columns, ADAGRAD), off_tpu=True)
+    assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
+        ("tbl_item", 2, "item"),
+        ("tbl_item_1", 3, "item/item_embedding"),
+        ("tbl_item_2", 4, "item/item_embedding_1"),
+    ]
+    assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
+
+
+@pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 has no such classes")
 def test_tensorflows_configs_become_ours():
     from tensorflow.python.tpu import tpu_embedding
 
@@ -319,6 +328,7 @@ def test_additions_are_the_keyword_only_fields_of_tpu_config():
     made = ee.TPUConfig(3, tpu_generation="v4")
     assert options.additions(made) == options.additions(made._replace(num_shards=2)) == own
     assert set(options.additions(StockTPUConfig()).values()) == {None}
+    assert tuple(ee.TPUConfig()) == tuple(StockTPUConfig())  # The other defaults.
 
 
 def test_environment_sets_hosts_shards_and_the_wait_limit(monkeypatch):
@@ -341,6 +351,15 @@ def test_environment_sets_hosts_shards_and_the_wait_limit(monkeypatch):
             assert message.startswith(f"Environment variable ESTIMATOR_EMB_{name} must be ")
     monkeypatch.setenv("ESTIMATOR_EMB_HOSTS", "auto")
     assert options.asked_hosts() == (None, None, None)
+
+
+def test_choices_of_devices_without_effect_are_logged(monkeypatch, caplog):
+    caplog.set_level("INFO", "estimator_emb")
+    monkeypatch.setattr(console, "_logged", set())
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLES", "device")
+    options.say_unused(ee.RunConfig(ee.TPUConfig(device="emulate")))
+    choices = "TPUConfig(device='emulate') and ESTIMATOR_EMB_TABLES=device"
+    assert harness.said(caplog) == [f"{choices}: no effect, as use_tpu=False."]
 
 
 def test_a_cluster_of_only_a_chief_has_no_parameter_servers():

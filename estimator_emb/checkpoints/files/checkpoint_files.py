@@ -230,11 +230,12 @@ def _gone(path: str) -> MissingCheckpoint:
 
 
 def _error(path: str, problem: str, missing: bool) -> Exception:
-    folder, _, name = path.rpartition("/")
-    others = [other for other in checkpoints(folder or ".") if other != name]
+    parent, _, name = path.rpartition("/")
+    folder = parent or "."
+    others = [other for other in checkpoints(folder) if other != name]
     message = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}.\n"
     if others:
-        logger.info("Looking for the newest checkpoint in %s that is whole.", folder or ".")
+        logger.info("Looking for the newest checkpoint in %s that is whole.", folder)
     for other in reversed(others):
         if find_problem(os.path.join(folder, other), thorough=True) is None:
             message += (

@@ -122,13 +122,12 @@ class Misfits:
             return
         self._missing.append(name)
         shape, alike = self._here[name].shape, self._alike(name)
+        others = escaped(", ".join(alike[:3])) or "no other"
         more = f" and {len(alike) - 3} more" if len(alike) > 3 else ""
         near = "" if alike else suggestion(key, self._saved)
+        there = f".{near}" if near else f", and of that shape the checkpoint has {others}{more}"
         it = "it" if table is None else f"table {table.name!r}"
-        self._lines.append(
-            f"Key {key} not found in checkpoint: {it} is {_list(shape)}, and of that shape the "
-            f"checkpoint has {escaped(', '.join(alike[:3])) or 'no other'}{more}.{near}".rstrip(".")
-        )
+        self._lines.append(f"Key {key} not found in checkpoint: {it} is {_list(shape)}{there}")
 
     def _alike(self, name: str) -> list[str]:
         """Returns saved variables with a missing variable's shape, the most similar name first."""

@@ -74,7 +74,7 @@ def complete(
 
 
 def _is_older(saver: Any, variable: tf.Variable) -> bool:
-    """Returns whether a saver was made before a variable, or is not built yet."""
+    """Returns whether a saver was made before a variable, or is empty and so not built yet."""
     if saver.saver_def is None:
         return True
     restore = variable.graph.get_operation_by_name(saver.saver_def.restore_op_name)

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -101,15 +102,16 @@ def _from_file(op: Any) -> list[Any] | None:
 
 def _first_lines(file: str, size: int) -> Iterator[bytes]:
     """Yields the first `size` lines of a file, or all for -1, as TensorFlow reads them."""
+    left = sys.maxsize if size == -1 else size
     with tf.io.gfile.GFile(file, "rb") as opened:
         end = b"\n"
-        while size and (data := opened.read(_PIECE_BYTES)):
+        while data := opened.read(_PIECE_BYTES):
             data = data.replace(b"\r", b"")
             lines = data.count(b"\n")
-            if size > 0 and lines >= size:
-                data = b"".join(data.splitlines(keepends=True)[:size])
-                lines = size
-            size -= lines if size > 0 else 0
+            if lines >= left:
+                yield b"".join(data.splitlines(keepends=True)[:left])
+                return
+            left -= lines
             end = data[-1:] or end
             yield data
         if end != b"\n":
