@@ -79,8 +79,14 @@ def test_batch_axis_has_the_split_dimension_of_each_tensor(tmp_path):
     )
 
 
+def sparse(indices, *shape):
+    """Returns arrays of a SparseTensor with the id 1 at each of the indices."""
+    return np.int64(indices), np.ones(len(indices), np.int64), np.int64(shape)
+
+
 PAIRS, WIDER = np.ones([2, 2], np.int64), np.ones([2, 3], np.int64)
-OUTSIDE = v1.SparseTensorValue([[1, 0], [2, 0]], PAIRS[0], [2, 1])
+NO_IDS, NO_INDEX = sparse(np.zeros([0, 2]), 2, 0), np.zeros([0, 2])
+OUTSIDE = "sparse indices outside the dense shape "
 
 
 @pytest.mark.parametrize(
@@ -88,14 +94,19 @@ OUTSIDE = v1.SparseTensorValue([[1, 0], [2, 0]], PAIRS[0], [2, 1])
     [
         (PAIRS, WIDER, "shape [2 3], but those of core 0 have [2 2]: pad batches to one width.]"),
         (PAIRS, np.ones([3, 2], np.int64), "3 samples, but those of core 0 have 2.]"),
-        (harness.sparse([[1], [2]]), OUTSIDE, "sparse indices outside the dense shape [2 1].]"),
+        (NO_IDS, sparse([[1, 0], [2, 0]], 2, 1), f"{OUTSIDE}[2 1].]"),
+        (NO_IDS, sparse(NO_INDEX, 2, -1), f"{OUTSIDE}[2 -1].]"),
+        (NO_IDS, sparse(NO_INDEX, 2**31, 1), f"{OUTSIDE}[2147483648 1].]"),
     ],
 )
 def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_path):
     def input_fn(params):
         def of(ids):
-            if isinstance(ids, np.ndarray):
-                ids = v1.placeholder_with_default(ids, [None, None])
+            unknown = v1.placeholder_with_default  # Its shape and value are known in steps only.
+            if isinstance(ids, tuple):
+                ids = tf.SparseTensor(*ids[:2], unknown(ids[2], [2]))
+            else:
+                ids = unknown(ids, [None, None])
             return tf.data.Dataset.from_tensors({"x": ids})
 
         return of(first).concatenate(of(second))

@@ -20,12 +20,6 @@ from program import Program, changed
 import estimator_emb as ee
 from estimator_emb.guards import watching
 
-EARLY = set(
-    "dense_optimizer embeddings estimator.eval_batch_size estimator.params features.item "
-    "estimator.predict_batch_size estimator.train_batch_size features.word features.words logits "
-    "model_fn predictions tpu.num_shards train train.input_fn train.steps train_op".split()
-)
-"""Places of mistakes that are found as the estimator or its graph is built."""
 TABLE = json.loads(pathlib.Path(__file__).with_name("mistakes.json").read_text())
 
 
@@ -41,7 +35,7 @@ def changed_program(model_dir, entry, device):
 
 
 def mistakes():
-    """Returns cases of each mistake and its devices. Late ones and a second device are slow."""
+    """Returns cases of each mistake and its devices. A second device and exports are slow."""
     cases = []
     for number, entry in enumerate(TABLE["errors"]):
         devices = [entry["device"]] if "device" in entry else ["cpu", "host"]
@@ -49,8 +43,7 @@ def mistakes():
         for device in devices:
             is_first = device == devices[number % len(devices)]
             name = f"{entry['call']}; {changes}" + ("" if is_first else f"; on {device}")
-            is_early = is_first and (entry["call"] == "build" or EARLY.issuperset(entry["change"]))
-            marks = [] if is_early else [pytest.mark.slow]
+            marks = [] if is_first and entry["call"] != "export" else [pytest.mark.slow]
             cases.append(pytest.param(entry, device, is_first, id=name, marks=marks))
     return cases
 
