@@ -14,9 +14,12 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.backends.cluster import ending, tasks, waiting
+from estimator_emb.backends.cluster import ending, tasks, training, waiting
 from estimator_emb.catalog import environment
+from estimator_emb.compat.internals.estimators import TrainingExecutor
 from estimator_emb.spec import options
+
+v1 = tf.compat.v1
 
 # ---- The end, between servers in this process --------------------------------------------------
 
@@ -38,6 +41,10 @@ def _patient(monkeypatch):
     monkeypatch.setattr(ending, "_FOR_ANSWER", processes.HANGS)
     monkeypatch.setattr(ending, "_FOR_LAST_STEP", processes.HANGS)
     monkeypatch.setattr(tasks, "_FOR_CONNECTION", 60.0)
+    before = threading.enumerate()
+    yield
+    # Else a process could not end while it waits for another.
+    assert all(thread.daemon for thread in threading.enumerate() if thread not in before)
 
 
 def in_thread(function, *args):
@@ -46,21 +53,23 @@ def in_thread(function, *args):
     return thread
 
 
-@pytest.mark.slow
 def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     worker, server = ending.Member("worker", 0), ending.Member("ps", 0)
-    worker.begun = True
+    worker.after_create_session(None, None)
     worker.listen(targets["worker"])
     server.listen(targets["ps"])
-    serving = in_thread(server.wait)
-    time.sleep(0.5)
-    assert serving.is_alive() and not worker.is_over()
+    serving, step = in_thread(server.wait), v1.train.SessionRunContext(None, None)
+    time.sleep(0.2)
+    worker.after_run(step, None)
+    assert serving.is_alive() and not worker.is_over() and not step.stop_requested
     chief = in_thread(ending.end_all, targets["chief"], spec)
     processes.until(worker.is_over)
+    worker.after_run(step, None)
+    assert step.stop_requested
     # The worker is still in its last step.
-    time.sleep(1)
+    time.sleep(0.3)
     assert chief.is_alive() and serving.is_alive() and not server.is_over()
     worker.leave()
     chief.join(processes.HANGS)
@@ -69,7 +78,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     assert harness.said(caplog) == ["Training is over: this parameter server ends."]
 
 
-@pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("begun", [False, True])
 def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkeypatch):
     """It ends at once before its first step, else after the time for a last step."""
     spec, targets, _ = cluster
@@ -120,6 +129,39 @@ def test_train_and_evaluate_ends_a_server(tmp_path, monkeypatch):
     server.join(processes.HANGS)
     assert sorted(returned) == [("chief", None), ("ps", "status 0")]
     assert harness.last_step(tmp_path) == 3
+    processes.until(lambda: not any("(_watch)" in one.name for one in threading.enumerate()))
+    # A server that starts late ends by the checkpoint of the last step.
+    for last, is_over in ((None, False), (4, False), (3, True)):
+        specs = ee.TrainSpec(input_fn, max_steps=last), ee.EvalSpec(input_fn)
+        late = training._Executor(estimators["ps"], *specs)
+        assert late._is_over() == late._member.is_over() == is_over
+
+
+def test_a_late_worker_ends_its_process_at_once(monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "estimator_emb")
+    statuses = []
+    monkeypatch.setattr(tasks, "end_process", statuses.append)
+    ending.Member("worker", 0).end_late("it is late")
+    assert statuses == [0]
+    assert harness.said(caplog) == ["Training is over: it is late. This process ends."]
+
+
+def test_workers_and_masters_say_when_they_have_trained(tmp_path, monkeypatch):
+    input_fn, trained = id_program.input_of(16), []
+
+    def train(self):
+        trained.append([*self._train_hooks])
+
+    for job in ("worker", "master"):
+        monkeypatch.setattr(TrainingExecutor, f"run_{job}", train)
+        specs = ee.TrainSpec(input_fn, max_steps=1), ee.EvalSpec(input_fn)
+        executor = training._Executor(id_program.make(tmp_path, use_tpu=False), *specs)
+        getattr(executor, f"run_{job}")()
+        assert executor._watch._stopped.is_set()
+        if job == "worker":
+            assert executor._member._left.is_set() and executor._member in trained[0]
+        else:
+            assert executor._end_of_training() != "" and len(trained) == 2
 
 
 def test_train_and_evaluate_without_a_cluster_acts_like_stock(tmp_path, monkeypatch):
