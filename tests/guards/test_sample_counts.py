@@ -1,6 +1,7 @@
 """Labels or a feature with another number of samples than the ids, and labels that broadcast."""
 
 import re
+import types
 
 import harness
 import numpy as np
@@ -9,6 +10,7 @@ import tensorflow as tf
 from small_programs import build_graph
 
 import estimator_emb as ee
+from estimator_emb.guards.checks import batch_names
 
 SPEC = harness.table_spec(6, 2, ee.StochasticGradientDescentParameters(0.5))
 REMEDY = "All features and labels of a batch need the same number of samples, and on a TPU that is"
@@ -133,6 +135,19 @@ def test_predict_names_wrong_numbers_of_samples_on_an_emulated_tpu(cores, sparse
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(estimator.predict(input_fn))
     assert f"[features['x'] has 2 samples, but features['d'] has 3. {REMEDY}" in error.value.message
+
+
+def test_messages_name_a_part_of_the_batch_by_its_feature_and_table():
+    features = [
+        types.SimpleNamespace(key=key, weight_key=w) for key, w in (("x", None), ("y", "w"))
+    ]
+    table = types.SimpleNamespace(name="t", features=features)
+    for part, said in {
+        "features['x']": "Feature x of table t: its ids",
+        "features['w'] of core 1": "Feature y of table t: its weights w of core 1",
+        "features['z'] of core 1": "features['z'] of core 1",
+    }.items():
+        assert batch_names.owner(part, [table]) == said
 
 
 # Labels [B] that broadcast against predictions [B, 1].
