@@ -27,6 +27,8 @@ def test_device_emulate_and_its_older_name_emulate_a_tpu(device, monkeypatch, tm
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", device)
     by_environment = make(model_fn, tmp_path, None, tpu={"device": None})
     assert all(isinstance(made.backend, EmulatedTPU) for made in (by_config, by_environment))
+    exports = by_config.backend.constructor_arguments()
+    assert exports["export_to_cpu"] and not exports["export_to_tpu"]  # Needs ops of a real TPU.
 
 
 # A small model whose numbers are all known.
