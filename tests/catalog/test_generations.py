@@ -19,3 +19,17 @@ def test_every_slice_has_a_known_generation():
         one = slices.named(name)
         assert one.cores * (2 if GENERATIONS[generation].megacore else 1) == int(cores)
         assert len(one.coordinates()) == one.hosts
+
+
+def test_generations_have_the_memory_and_the_runtime_of_their_hardware():
+    """GiB of a core (libtpu allows a program a little less), is a chip one device, needs PJRT."""
+    assert {
+        name: (one.core_bytes / 2**30, one.megacore, one.pjrt) for name, one in GENERATIONS.items()
+    } == {
+        "v2": (16 / 2, False, False),  # Two cores on a chip.
+        "v3": (32 / 2, False, False),
+        "v4": (32 / 2, True, False),
+        "v5e": (16, False, True),
+        "v5p": (95, False, True),
+        "v6e": (32, False, True),
+    }

@@ -1,6 +1,7 @@
 """What is wrong in values and graphs of model_fn, judged by the checks without a training."""
 
 import re
+import sys
 import types
 
 import tensorflow as tf
@@ -41,6 +42,29 @@ def test_a_shape_error_without_the_programs_spec_says_that_features_are_ids():
         model.model_errors(facts, error)
         explained.append("features ['word'] as input_fn yields them" in str(error))
     assert explained == [True, False, False, False, False], spec  # Errors look for live specs.
+
+
+def test_optimizers_of_keras_3_are_refused_in_a_model_fn_only(monkeypatch):
+    class Adam:
+        __module__ = "keras.src.optimizers.adam"
+        apply = apply_gradients = lambda optimizer, gradients: "trained"
+
+    optimizers = types.SimpleNamespace(Optimizer=Adam)
+    third = types.SimpleNamespace(__version__="3.1", optimizers=optimizers)
+    monkeypatch.setitem(sys.modules, "keras", third)
+    facts = Facts(Call(Runs.LOCAL))
+    facts.batch = ModelBatch({}, None)
+    advice = "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1."
+    with tf.Graph().as_default(), model.wrong_optimizers(facts):
+        for method in ("apply", "apply_gradients"):
+            said = refusal(ValueError, getattr(Adam(), method), [])
+            assert said.startswith(f"Adam.{method}: {advice}")
+    assert Adam().apply([]) == Adam().apply_gradients([]) == "trained"
+    try:
+        Adam().minimize([])
+    except AttributeError as error:
+        model.model_errors(facts, error)
+        assert str(error).startswith(f"'Adam' object has no attribute 'minimize'. {advice}")
 
 
 def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):

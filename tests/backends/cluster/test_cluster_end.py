@@ -169,6 +169,7 @@ def test_workers_and_masters_say_when_they_have_trained(tmp_path, monkeypatch):
 
 def test_train_and_evaluate_without_a_cluster_acts_like_stock(tmp_path, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv(environment.WAIT_LIMIT.name, "invalid")  # Only a cluster waits.
     estimator = id_program.make(tmp_path, use_tpu=False)
     train_spec = ee.TrainSpec(id_program.input_of(16), max_steps=1)
     with pytest.raises(TypeError, match=r"^`eval_spec` must have type `tf.estimator.EvalSpec`"):
