@@ -1,9 +1,9 @@
 """Common mistakes, as small changes of a good program, get a helpful error message.
 
 mistakes.json has the changes: places in the program (see `changed`), each with the expression of
-its new value. An entry also has the call, the device if only one of them has the mistake, and a
-phrase of the message. `checks` has an entry for each registered check. Its phrase is in
-docs/errors.md, and … in it stands for any text.
+its new value, and a phrase of the message. `errors` groups them by the call, the device if only one
+of them has the mistake, and the error. `checks` has an entry for each registered check. Its phrase
+is in docs/errors.md, and … in it stands for any text.
 """
 
 import builtins
@@ -37,7 +37,8 @@ def changed_program(model_dir, entry, device):
 def mistakes():
     """Returns cases of each mistake and its devices. A second device and exports are slow."""
     cases = []
-    for number, entry in enumerate(TABLE["errors"]):
+    entries = ({**group, **one} for group in TABLE["errors"] for one in group["mistakes"])
+    for number, entry in enumerate(entries):
         devices = [entry["device"]] if "device" in entry else ["cpu", "host"]
         changes = "; ".join(f"{place} = {value}" for place, value in entry["change"].items())
         for device in devices:
