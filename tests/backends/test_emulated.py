@@ -264,6 +264,39 @@ def test_predict_refuses_tensors_and_a_batch_axis(tmp_path):
     predicted = make(one_weight(), tmp_path, 2, batch_axis=[0, 0]).predict(numbers(0))
     message = "For mode PREDICT, batch_axis is not supported yet."
     assert harness.refusal(TypeError, next, predicted) == message
+    predicted = make(one_weight(), tmp_path, 2, batch=4).predict(
+        lambda params: numbers(*range(5))({"batch_size": 5})
+    )
+    message = "A batch of input_fn has more than 4 samples."
+    assert harness.refusal(ValueError, next, predicted).startswith(message)
+
+
+def test_evaluation_and_prediction_need_a_tpu_estimator_spec(tmp_path):
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features)
+        return ee.EstimatorSpec(mode, predictions={"y": features}, loss=loss)
+
+    made = make(model_fn, tmp_path, 2)
+    evaluate, predict = (made.evaluate, numbers(0), 1), (next, made.predict(numbers(0)))
+    for mode, call in {"evaluation": evaluate, "prediction": predict}.items():
+        message = harness.refusal(RuntimeError, *call)
+        said = f"estimator_spec used by TPU {mode} must have type`TPUEstimatorSpec`. Got <class"
+        assert message.startswith(said)
+
+
+@pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
+def test_predicts_a_last_batch_of_ragged_ids(pipeline, tmp_path):
+    """Four samples fill a batch of two cores. The last batch of two is padded."""
+    table = np.array([[1.0], [10.0], [100.0]], np.float32)
+    spec = harness.table_spec(3, 1, ee.AdagradParameters(0.1), table)
+
+    def input_fn(params):
+        ids = tf.ragged.constant([[0], [1, 1], [], [2], [2, 0], [1]], dtype=tf.int64)
+        return tf.data.Dataset.from_tensor_slices({"x": ids}).batch(params["batch_size"])
+
+    estimator = make(harness.gradient_model_fn(["x"]), tmp_path, 2, pipeline, spec, batch=4)
+    got = [one["x"].tolist() for one in estimator.predict(input_fn)]
+    assert got == [[1], [20], [0], [100], [101], [10]]
 
 
 def test_a_variable_that_becomes_nan_stops_training(tmp_path):
@@ -334,6 +367,10 @@ def test_evaluation_on_cpu(tmp_path):
 
 
 def test_ignored_options_are_logged_once(tmp_path, caplog):
+    make(model_fn, tmp_path, 2, spec=SPEC._replace(profile_data_directory="/profile"))
+    profile = "profile_data_directory: lookup statistics come from TPU hardware; none are written"
+    assert [said.startswith(profile) for said in harness.said(caplog)] == [True]
+    caplog.clear()
     caplog.set_level(logging.INFO, logger="estimator_emb")
     options = {"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"}
     for _ in range(2):

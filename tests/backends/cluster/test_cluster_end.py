@@ -1,11 +1,15 @@
 """The processes of a cluster end together, and name the processes for which they wait."""
 
+import functools
 import json
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 import time
+import types
 
 import harness
 import id_program
@@ -247,6 +251,33 @@ def test_absent_tasks_are_named_within_a_minute_and_again(watch):
     assert judge("pc", 122) == ["/job:chief/task:0 at c:1 has been away for 91 s."]
     assert judge("", 123) == ["/job:chief/task:0 at c:1 is there, after 92 s."]
     assert judge("", 300) == []
+
+
+def test_absence_watch_knocks_until_it_is_stopped(watch, monkeypatch):
+    knocks, judged, one = [], [], watch("worker").watch
+
+    def away(needed):
+        knocks.append(len(needed))
+        if len(knocks) == 2:
+            one.stop()
+        return needed[1:]
+
+    monkeypatch.setattr(waiting, "_BETWEEN_KNOCKS", 0.0)
+    monkeypatch.setattr(tasks, "away", away)
+    monkeypatch.setattr(one, "_judge", lambda missing, now: judged.append(len(missing)))
+    one._watch()
+    assert knocks == [3, 3] and judged == [2]  # At the end, it says nothing.
+
+
+def test_end_process_flushes_logs_and_streams_before_it_exits(monkeypatch):
+    done = []
+    monkeypatch.setattr(logging, "shutdown", lambda: done.append("logs"))
+    for name in ("stdout", "stderr"):
+        flush = functools.partial(done.append, name)
+        monkeypatch.setattr(sys, name, types.SimpleNamespace(flush=flush))
+    monkeypatch.setattr(os, "_exit", done.append)
+    tasks.end_process(3)
+    assert done == ["logs", "stdout", "stderr", 3]
 
 
 def test_wait_limit_ends_the_process(watch, monkeypatch, caplog):
