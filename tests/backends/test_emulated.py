@@ -159,11 +159,12 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
 
 
 def test_iterations_per_loop_may_be_a_duration(tmp_path):
-    hook = harness.Reads(v1.train.get_global_step)
-    estimator = unsaved(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"})
+    hook, run = harness.Reads(v1.train.get_global_step), {**harness.SILENT, "save_summary_steps": 1}
+    estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"}, run=run)
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
     # The first loop has one step. All further steps fit into an hour.
     assert hook.seen == [1, 50]
+    assert harness.summaries(tmp_path)[1]["loss"] == 73  # 1 * (1 + 2 + 30 + 40)
 
 
 def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):

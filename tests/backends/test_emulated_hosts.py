@@ -187,22 +187,22 @@ def test_topology_has_the_requested_number_of_cores():
 @pytest.mark.parametrize(
     ("name", "value", "hosts", "cores"),
     # v4-16 has two hosts with four chips each, and one device per chip.
-    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4)],
+    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4), ("SHARDS", "1", 1, 1)],
 )
 def test_environment_variables_set_the_number_of_cores(
     name, value, hosts, cores, monkeypatch, tmp_path, caplog
 ):
     monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     caplog.set_level(logging.INFO, logger="estimator_emb")
-    inputs = []
-    input_fn, model_fn = seen_by(inputs)
+    input_fn, model_fn = seen_by(inputs := [])
     emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1)).train(input_fn, steps=1)
     assert [(one["deployment"], one["hosts"], one["batch_size"]) for one in inputs[:-1]] == [
-        ((host, hosts, 4), (host, hosts), 32 // hosts) for host in range(hosts)
+        ((host, hosts, cores // hosts), (host, hosts), 32 // hosts) for host in range(hosts)
     ]
     assert inputs[-1] == {"model": ([32 // cores], 32 // cores)}
     line = f"A TPU is emulated on the host, with {cores} cores on {hosts} hosts."
     assert (line in harness.said(caplog)) == (hosts > 1)
+    assert "num_shards" not in caplog.text  # tensorflow-estimator warns about num_shards=1.
 
 
 @pytest.mark.parametrize(

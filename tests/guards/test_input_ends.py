@@ -47,14 +47,6 @@ def test_an_emulated_tpu_says_an_early_end_once(tmp_path, log):
     assert ended(log) == []  # The error says it.
 
 
-def test_a_training_without_a_batch_warns_and_fails_on_an_emulated_tpu(tmp_path, log):
-    said = "train: input_fn yielded no batch: the input ended before the first step"
-    without_tables(tmp_path / "host").train(input_of(0), max_steps=1)
-    assert said in log.text
-    with pytest.raises(guarded_input.InputEndedError, match=said):
-        make(tmp_path, **WAYS["emulated"]).train(input_of(0), max_steps=1)
-
-
 def ending(error):
     """Returns a hook that ends a training after two steps, maybe by an error that ends inputs."""
     if error is None:

@@ -2,8 +2,8 @@
 
 mistakes.json has the changes: places in the program (see `changed`), each with the expression of
 its new value, and a phrase of the message. `errors` groups them by the call, the device if only one
-of them has the mistake, and the error. `checks` has an entry for each registered check. Its phrase
-is in docs/errors.md, and … in it stands for any text.
+of them has the mistake, and the error. `checks` has an entry for each registered check. Unless it
+says so, it trains off a TPU. Its phrase is in docs/errors.md, and … in it stands for any text.
 """
 
 import builtins
@@ -159,7 +159,8 @@ def outcome(model_dir, entry, caplog):
     caplog.clear()
     error = ""
     try:
-        changed_program(model_dir, entry, entry["device"]).run(entry["call"])
+        program = changed_program(model_dir, entry, entry.get("device", "cpu"))
+        program.run(entry.get("call", "train"))
     except Exception as raised:
         error = str(raised)
     return "\n".join([error, *harness.said(caplog)]).replace(str(model_dir), "")

@@ -102,7 +102,9 @@ def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkey
     assert statuses == [0]
     why = "'s last step does not end" if begun else " has made no step"
     said = f"Training is over. This worker{why}: this process ends."
-    assert harness.said(caplog) == [said]
+    worker.end_late("it is late")  # As for a worker that starts after the end.
+    late = "Training is over: it is late. This process ends."
+    assert harness.said(caplog) == [said, late] and statuses == [0, 0]
 
 
 def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkeypatch):
@@ -144,31 +146,17 @@ def test_train_and_evaluate_ends_a_server(tmp_path, monkeypatch):
         assert late._is_over() == late._member.is_over() == is_over
 
 
-def test_a_late_worker_ends_its_process_at_once(monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
-    statuses = []
-    monkeypatch.setattr(tasks, "end_process", statuses.append)
-    ending.Member("worker", 0).end_late("it is late")
-    assert statuses == [0]
-    assert harness.said(caplog) == ["Training is over: it is late. This process ends."]
-
-
-def test_workers_and_masters_say_when_they_have_trained(tmp_path, monkeypatch):
-    input_fn, trained = id_program.input_of(16), []
-
-    def train(self):
-        trained.append([*self._train_hooks])
-
-    for job in ("worker", "master"):
-        monkeypatch.setattr(TrainingExecutor, f"run_{job}", train)
-        specs = ee.TrainSpec(input_fn, max_steps=1), ee.EvalSpec(input_fn)
-        executor = training._Executor(id_program.make(tmp_path, use_tpu=False), *specs)
-        getattr(executor, f"run_{job}")()
-        assert executor._watch._stopped.is_set()
-        if job == "worker":
-            assert executor._member._left.is_set() and executor._member in trained[0]
-        else:
-            assert executor._end_of_training() != "" and len(trained) == 2
+@pytest.mark.parametrize("job", ["worker", "master"])
+def test_a_trainer_says_when_it_has_trained(job, tmp_path, monkeypatch):
+    trained, input_fn = [], id_program.input_of(16)
+    monkeypatch.setattr(TrainingExecutor, f"run_{job}", lambda self: trained.append(self))
+    specs = ee.TrainSpec(input_fn, max_steps=1), ee.EvalSpec(input_fn)
+    executor = training._Executor(id_program.make(tmp_path, use_tpu=False), *specs)
+    getattr(executor, f"run_{job}")()
+    assert trained == [executor] and executor._watch._stopped.is_set()
+    leaves, ends = executor._member._left.is_set(), executor._end_of_training() != ""
+    assert (leaves, ends) == (job == "worker", job == "master")
+    assert (executor._member in executor._train_hooks) == leaves
 
 
 def test_train_and_evaluate_without_a_cluster_acts_like_stock(tmp_path, monkeypatch):
@@ -255,26 +243,19 @@ def test_absent_tasks_are_named_within_a_minute_and_again(watch):
 
 def test_absence_watch_knocks_until_it_is_stopped(watch, monkeypatch):
     knocks, judged, one = [], [], watch("worker").watch
-
-    def away(needed):
-        knocks.append(len(needed))
-        if len(knocks) == 2:
-            one.stop()
-        return needed[1:]
-
     monkeypatch.setattr(waiting, "_BETWEEN_KNOCKS", 0.0)
-    monkeypatch.setattr(tasks, "away", away)
-    monkeypatch.setattr(one, "_judge", lambda missing, now: judged.append(len(missing)))
+    monkeypatch.setattr(tasks, "away", lambda needed: knocks.append(needed) or needed[1:])
+    monkeypatch.setattr(one, "_judge", lambda away, now: judged.append(away) or one.stop())
     one._watch()
-    assert knocks == [3, 3] and judged == [2]  # At the end, it says nothing.
+    assert knocks == [one._tasks] and judged == [one._tasks[1:]]
 
 
 def test_end_process_flushes_logs_and_streams_before_it_exits(monkeypatch):
     done = []
     monkeypatch.setattr(logging, "shutdown", lambda: done.append("logs"))
     for name in ("stdout", "stderr"):
-        flush = functools.partial(done.append, name)
-        monkeypatch.setattr(sys, name, types.SimpleNamespace(flush=flush))
+        flushed = types.SimpleNamespace(flush=functools.partial(done.append, name))
+        monkeypatch.setattr(sys, name, flushed)
     monkeypatch.setattr(os, "_exit", done.append)
     tasks.end_process(3)
     assert done == ["logs", "stdout", "stderr", 3]
