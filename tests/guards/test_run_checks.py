@@ -159,3 +159,20 @@ def test_only_errors_about_none_mention_missing_labels(error, explained):
     guarded_input.missing_labels(facts, error)
     assert str(error).startswith(before.rstrip("."))
     assert ("labels is None in mode 'train'" in str(error)) is explained
+
+
+@pytest.mark.parametrize(
+    "read, explained",
+    [
+        (lambda labels: labels.shape, True),
+        (lambda other: other.shape, False),
+    ],
+)
+def test_predictions_explain_only_lines_that_read_labels(read, explained):
+    facts = Facts(Call(Runs.LOCAL, mode="infer", model_fn=lambda features, labels: None))
+    facts.batch = ModelBatch({}, labels=None)
+    with pytest.raises(AttributeError) as caught:
+        read(None)
+    guarded_input.missing_labels(facts, caught.value)
+    said = "In model_fn, labels is None in mode 'infer', as for every prediction and export: return"
+    assert (said in str(caught.value)) is explained
