@@ -4,7 +4,6 @@ import itertools
 import os
 import re
 import threading
-from unittest import mock
 
 import harness
 import numpy as np
@@ -16,7 +15,6 @@ import tensorflow as tf
 from host_engine import on_both_kernels
 
 import estimator_emb as ee
-from estimator_emb.backends import host_tables
 from estimator_emb.checkpoints.restoring import live_servers
 from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.native import select_kernels, serving
@@ -245,19 +243,6 @@ def test_only_servers_of_tables_load_native_kernels(monkeypatch, tmp_path):
         harness.configured(harness.gradient_model_fn("x"), tables, config, use_tpu=False)
     ((config, (table,)),) = loaded
     assert (config.task_type, table.name) == ("ps", "t")
-
-
-@pytest.mark.parametrize("asked, level", [("1", "WARNING"), ("", "INFO")])
-def test_tables_use_the_ops_of_tensorflow_if_the_kernels_were_deleted(
-    asked, level, monkeypatch, caplog
-):
-    missing = host_tables.extras.MissingExtra(f"no kernels, {asked!r}")
-    monkeypatch.setattr(host_tables.extras, "load", mock.Mock(side_effect=missing))
-    monkeypatch.setattr(host_tables, "TensorFlowKernels", lambda *step: ["ops", *step])
-    monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", asked)
-    assert host_tables.kernels_for("a step") == ["ops", "a step"]
-    ((_, *of_line),) = [(one.name, one.levelname, one.getMessage()) for one in caplog.records]
-    assert of_line == [level, f"Tables use TensorFlow's ops. {missing}."]
 
 
 @with_native

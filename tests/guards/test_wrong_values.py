@@ -1,15 +1,12 @@
 """What is wrong in values and graphs of model_fn, judged by the checks without a training."""
 
 import re
-import sys
 import types
 
-import pytest
 import tensorflow as tf
 from harness import refusal, tables_spec
 
 import estimator_emb as ee
-from estimator_emb.compat.internals import patches
 from estimator_emb.guards import model, table_use
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.events import Facts, ModelBatch
@@ -44,28 +41,6 @@ def test_a_shape_error_without_the_programs_spec_says_that_features_are_ids():
         model.model_errors(facts, error)
         explained.append("features ['word'] as input_fn yields them" in str(error))
     assert explained == [True, False, False, False, False], spec  # Errors look for live specs.
-
-
-def test_optimizers_of_keras_3_are_refused_in_a_model_fn(monkeypatch):
-    class Adam:
-        __module__ = "keras"
-        apply = apply_gradients = lambda optimizer, gradients: "trained"
-
-    third = types.ModuleType("keras")
-    third.__version__, third.optimizers = "3.1", types.SimpleNamespace(Optimizer=Adam)
-    monkeypatch.setitem(sys.modules, "keras", third)
-    monkeypatch.setattr(patches, "LASTING", patches.Changes())
-    advice = "A Keras optimizer does not train in a model_fn: use an optimizer of tf.compat.v1."
-    facts = Facts(Call(Runs.LOCAL))
-    facts.batch = ModelBatch({}, None)
-    with tf.Graph().as_default(), model.wrong_optimizers(facts):
-        for name in ("apply", "apply_gradients"):
-            assert f"Adam.{name}: {advice}" in refusal(ValueError, getattr(Adam(), name), [])
-        with pytest.raises(AttributeError) as error:
-            Adam().minimize([])
-    model.model_errors(facts, error.value)
-    assert str(error.value).startswith(f"'Adam' object has no attribute 'minimize'. {advice}")
-    assert Adam().apply([]) == "trained"
 
 
 def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):

@@ -1,15 +1,11 @@
 """The processes of a cluster end together, and name the processes for which they wait."""
 
-import functools
 import json
 import logging
-import os
 import signal
 import socket
-import sys
 import threading
 import time
-import types
 
 import harness
 import id_program
@@ -248,17 +244,6 @@ def test_absence_watch_knocks_until_it_is_stopped(watch, monkeypatch):
     monkeypatch.setattr(one, "_judge", lambda away, now: judged.append(away) or one.stop())
     one._watch()
     assert knocks == [one._tasks] and judged == [one._tasks[1:]]
-
-
-def test_end_process_flushes_logs_and_streams_before_it_exits(monkeypatch):
-    done = []
-    monkeypatch.setattr(logging, "shutdown", lambda: done.append("logs"))
-    for name in ("stdout", "stderr"):
-        flushed = types.SimpleNamespace(flush=functools.partial(done.append, name))
-        monkeypatch.setattr(sys, name, flushed)
-    monkeypatch.setattr(os, "_exit", done.append)
-    tasks.end_process(3)
-    assert done == ["logs", "stdout", "stderr", 3]
 
 
 def test_wait_limit_ends_the_process(watch, monkeypatch, caplog):
