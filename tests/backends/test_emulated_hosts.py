@@ -158,19 +158,12 @@ def test_topology_has_the_hosts_and_cores_of_its_slice(name, hosts, each, mesh, 
     assert made.missing_devices.size == 0
 
 
-class SecondOfTwo(Alone):
-    """A host that trains with another host."""
-
-    number, count = 1, 2
-
-    def own(self, of_all):
-        return of_all[len(of_all) // 2 :]
-
-
 def test_a_host_feeds_its_own_cores_and_evaluates_alone(tmp_path):
     sizes = {"train_batch_size": 32, "eval_batch_size": 24, "predict_batch_size": None}
-    arguments = config(tmp_path, "PER_HOST_V2"), slices.slice_of(16), SecondOfTwo()
-    context = topology.EmulatedContext(*arguments, eval_on_tpu=True, **sizes)
+    second = Alone()
+    second.count, second.own = 2, lambda of_both: of_both[len(of_both) // 2 :]
+    shape = config(tmp_path, "PER_HOST_V2"), slices.slice_of(16)
+    context = topology.EmulatedContext(*shape, second, eval_on_tpu=True, **sizes)
     for mode, expected in {"train": (16, range(8, 16), 32 / 2), "eval": (8, range(8), 24)}.items():
         with context.with_mode(mode) as of_mode:
             seen = of_mode.num_replicas, of_mode.own_cores, of_mode.own_batch_size

@@ -330,7 +330,6 @@ FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
 NOT_ACCUMULATED = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
 NOWHERE = {"device_config": None, "master": "grpc://nowhere"}
 SLOTS = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
-THREE_JOBS = tf.train.ClusterSpec({job: ["h:1"] for job in "abc"}).as_cluster_def()
 NO_CORES = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
 REFUSED = (
     ({"partition_strategy": "both"}, "partition_strategy must be 'div' or 'mod'; got 'both'"),
@@ -360,10 +359,6 @@ REFUSED = (
     ),
     ({"device_config": None}, "one of master, cluster_def and device_config must be given."),
     ({"system_metadata": NO_CORES, **NOWHERE}, "master 'grpc://nowhere' has no TPU cores."),
-    (
-        {"system_metadata": metadata(2), "cluster_def": THREE_JOBS, **NOWHERE},
-        "Give it as master_job_name.",
-    ),
     (
         {"system_metadata": metadata(2), "master_job_name": "other", **NOWHERE},
         "the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] only",

@@ -9,10 +9,7 @@ import tensorflow as tf
 from small_programs import build_graph
 
 import estimator_emb as ee
-from estimator_emb.guards.checks import batch_names
-from estimator_emb.spec import resolved
 
-WEIGHTED, PLAIN = ee.FeatureConfig("t", weight_key="w"), ee.FeatureConfig("t")
 SPEC = harness.table_spec(6, 2, ee.StochasticGradientDescentParameters(0.5))
 REMEDY = "All features and labels of a batch need the same number of samples, and on a TPU that is"
 LABELS = "labels['y'] has 3 samples, 4 expected."
@@ -136,13 +133,6 @@ def test_predict_names_wrong_numbers_of_samples_on_an_emulated_tpu(cores, sparse
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         list(estimator.predict(input_fn))
     assert f"[features['x'] has 2 samples, but features['d'] has 3. {REMEDY}" in error.value.message
-
-
-def test_messages_name_weights_of_a_core_by_their_feature_and_table():
-    tables = resolved.tables_of(SPEC._replace(feature_to_config_dict={"x": WEIGHTED, "y": PLAIN}))
-    named = [batch_names.owner(f"features['{key}'] of core 1", tables) for key in "wyz"]
-    of_table = "Feature x of table t: its weights w", "Feature y of table t: its ids"
-    assert named == [f"{one} of core 1" for one in (*of_table, "features['z']")]
 
 
 # Labels [B] that broadcast against predictions [B, 1].
