@@ -29,10 +29,14 @@ MADE = tf.constant([[1.0]])
 """A tensor that was made outside of model_fn."""
 
 
-def with_layer(program, features, layer):
-    """Returns the good program's logits, and adds a layer behind a variable."""
-    x = features["age"] * v1.get_variable("scale", [1])
-    return Program.logits(program, features) + layer(x)
+def with_layer(layer):
+    """Makes the good program's logits, and adds a layer behind a variable."""
+
+    def logits(program, features):
+        x = features["age"] * v1.get_variable("scale", [1])
+        return Program.logits(program, features) + layer(x)
+
+    return logits
 
 
 def set_weights(x):
