@@ -83,11 +83,11 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path / "model", 1)
     words, user = start["words"].copy(), start["user"].copy()
-    words[0] -= 0.5 * 4 * -2
+    words[0] -= 0.5 * 4 * -2  # The rate, the weight of an id, and its sample's gradient: the label.
     words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
     words[2] -= 0.5 * (2 + 0.5) * 1
     words[4] -= 0.5 * -2
-    for row, g in ((0, 1.0), (3, -6.0)):
+    for row, g in ((0, 1.0 * 1), (3, -2.0 * 3)):  # Label times the length of the history plus 1.
         user[row] -= 0.25 * g / np.sqrt(1 + g * g)
     assert set(got) == {"global_step", "words", "user", "user/Adagrad"}
     np.testing.assert_allclose(got["words"], words, atol=1e-6)
