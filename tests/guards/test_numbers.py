@@ -144,8 +144,8 @@ def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
     )
     assert lines[3].startswith("train_op = tf.group(train_op, tf.compat.v1.add_check_numerics_ops(")
     assert lines[4] == "After this step, these hold NaN or infinity:"
-    assert len(lines) == 5 + 5 + 1  # Above, five of eight (w, v0, v1, v2, their slots), the last.
-    assert lines[-1] == "and 3 more"
+    # The lines above, five of eight variables (w, v0, v1, v2, their slots), and the last.
+    assert len(lines) == 5 + 5 + 1 and lines[-1] == "and 3 more"
 
 
 @pytest.mark.slow

@@ -55,7 +55,6 @@ FAST = ("host", "host, pipelined", "emulated")
 def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     estimator = make(tmp_path, **WAYS[way])
     raises_error = way.startswith("emulated") or "pipelined" in way  # The first lookup fails.
-
     estimator.train(input_of(16), max_steps=2)  # A step takes 4 samples.
     if raises_error:
         check_input_ends(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
