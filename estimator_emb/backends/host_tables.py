@@ -78,7 +78,6 @@ def kernels_for(*step: Any, servers: Sequence[str] = ()) -> Kernels:
 
 def serve(config: Any, request: EstimatorRequest) -> None:
     """Loads native kernels for a request's tables if this process is a parameter server."""
-    is_server = getattr(config, "task_type", None) == tf_config.SERVER_JOB
-    if request.spec is not None and is_server and tf_config.servers(config):
+    if request.spec is not None and config.task_type == tf_config.SERVER_JOB:
         with contextlib.suppress(extras.MissingExtra):  # A training says it.
             extras.load("native", "native.serving").load(config, request.tables)

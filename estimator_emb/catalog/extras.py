@@ -21,7 +21,7 @@ def load(extra: str, module: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+        if not f"{name}.".startswith(f"{error.name}."):
             raise  # The extra is there, and one of its packages is missing.
         text = f"This copy of estimator_emb does not contain the extra {extra!r}: {name} is missing"
         raise MissingExtra(text, name=name) from None

@@ -89,7 +89,7 @@ def closes(call: Call) -> list[Any]:
     can take up to a minute. Python's handler of Ctrl-C cannot run meanwhile, because the call is in
     C++. The hook lets Ctrl-C end the process.
     """
-    return [_CloseHook(call.method)] if call.in_session and not call.exporting else []
+    return [_CloseHook(call.method)] if call.in_session else []
 
 
 class _CloseHook(tf.compat.v1.train.SessionRunHook):

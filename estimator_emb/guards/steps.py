@@ -91,10 +91,7 @@ def reached_steps(call: Call) -> Iterator[None]:
 def gradient_sums(facts: Facts, spec: Any) -> None:
     """Warns about gradients that are not summed over the cores of an emulated TPU."""
     cores = facts.cores
-    if cores.count == 1 or getattr(spec, "train_op", None) is None:
-        return
-    names = _unsummed(facts, spec.train_op)
-    if names:
+    if cores.count > 1 and (names := _unsummed(facts, spec.train_op)):
         logger.warning(
             "%d cores share the batch, and the gradients of %s are not summed over them: what "
             "every core but core 0 has learned is lost. Use %s; with an optimizer that is not of "

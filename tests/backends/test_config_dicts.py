@@ -11,7 +11,7 @@ import estimator_emb as ee
 ROWS = {"words": 6, "user": 5}
 
 
-def make(model_dir):
+def make(model_dir, has_context):
     start = {name: np.arange(2.0 * rows).reshape(rows, 2) / 10 for name, rows in ROWS.items()}
     words, user = (
         ee.TableConfig(rows, 2, harness.initializer(start[name]), "sum")
@@ -33,6 +33,7 @@ def make(model_dir):
     )
 
     def model_fn(features, labels, mode, params):
+        has_context.append("context" in params)
         lengths = tf.cast(features["history_seq_length_"] + 1, tf.float32)
         output = (
             tf.reduce_sum(features["title"] + features["author"], 1)
@@ -77,16 +78,16 @@ def output_by_numpy(words, user):
 
 @on_both_kernels
 def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
-    start, estimator = make(tmp_path / "model")
+    start, estimator = make(tmp_path / "model", has_context := [])
     input_fn = harness.input_fn_of([(FEATURES, LABELS)])
     estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path / "model", 1)
     words, user = start["words"].copy(), start["user"].copy()
-    words[0] -= 0.5 * 4 * -2
+    words[0] -= 0.5 * 4 * -2  # The rate, the weight of an id, and its sample's gradient: the label.
     words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
     words[2] -= 0.5 * (2 + 0.5) * 1
     words[4] -= 0.5 * -2
-    for row, g in ((0, 1.0), (3, -6.0)):
+    for row, g in ((0, 1.0 * 1), (3, -2.0 * 3)):  # Label times the length of the history plus 1.
         user[row] -= 0.25 * g / np.sqrt(1 + g * g)
     assert set(got) == {"global_step", "words", "user", "user/Adagrad"}
     np.testing.assert_allclose(got["words"], words, atol=1e-6)
@@ -103,6 +104,7 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     serve = harness.exported(estimator, tmp_path / "export", receive)
     served = serve(**{key: tf.constant(value) for key, value in MATRICES.items()})["output"]
     np.testing.assert_allclose(served, want, rtol=1e-5)
+    assert has_context == [True, True, True, False]  # An export runs on no host.
 
 
 @on_both_kernels

@@ -27,6 +27,8 @@ def test_device_emulate_and_its_older_name_emulate_a_tpu(device, monkeypatch, tm
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", device)
     by_environment = make(model_fn, tmp_path, None, tpu={"device": None})
     assert all(isinstance(made.backend, EmulatedTPU) for made in (by_config, by_environment))
+    exports = by_config.backend.constructor_arguments()
+    assert exports["export_to_cpu"] and not exports["export_to_tpu"]  # Needs ops of a real TPU.
 
 
 # A small model whose numbers are all known.
@@ -80,7 +82,8 @@ def test_batch_axis_has_the_split_dimension_of_each_tensor(tmp_path):
 
 
 PAIRS, WIDER = np.ones([2, 2], np.int64), np.ones([2, 3], np.int64)
-OUTSIDE = v1.SparseTensorValue([[1, 0], [2, 0]], PAIRS[0], [2, 1])
+NO_IDS = np.zeros([0, 2], np.int64), np.zeros([0], np.int64)  # Without their dense shape.
+OUTSIDE = "sparse indices outside the dense shape "
 
 
 @pytest.mark.parametrize(
@@ -88,14 +91,19 @@ OUTSIDE = v1.SparseTensorValue([[1, 0], [2, 0]], PAIRS[0], [2, 1])
     [
         (PAIRS, WIDER, "shape [2 3], but those of core 0 have [2 2]: pad batches to one width.]"),
         (PAIRS, np.ones([3, 2], np.int64), "3 samples, but those of core 0 have 2.]"),
-        (harness.sparse([[1], [2]]), OUTSIDE, "sparse indices outside the dense shape [2 1].]"),
+        ((*NO_IDS, [2, 0]), ([[1, 0], [2, 0]], PAIRS[0], [2, 1]), f"{OUTSIDE}[2 1].]"),
+        ((*NO_IDS, [2, 0]), (*NO_IDS, [2, -1]), f"{OUTSIDE}[2 -1].]"),
+        ((*NO_IDS, [2, 0]), (*NO_IDS, [2**31, 1]), f"{OUTSIDE}[2147483648 1].]"),
     ],
 )
 def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_path):
     def input_fn(params):
         def of(ids):
-            if isinstance(ids, np.ndarray):
-                ids = v1.placeholder_with_default(ids, [None, None])
+            unknown = v1.placeholder_with_default  # Its shape and value are known in steps only.
+            if isinstance(ids, tuple):
+                ids = tf.SparseTensor(*ids[:2], unknown(np.int64(ids[2]), [2]))
+            else:
+                ids = unknown(ids, [None, None])
             return tf.data.Dataset.from_tensors({"x": ids})
 
         return of(first).concatenate(of(second))
@@ -146,11 +154,12 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
 
 
 def test_iterations_per_loop_may_be_a_duration(tmp_path):
-    hook = harness.Reads(v1.train.get_global_step)
-    estimator = unsaved(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"})
+    hook, run = harness.Reads(v1.train.get_global_step), {**harness.SILENT, "save_summary_steps": 1}
+    estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"}, run=run)
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
     # The first loop has one step. All further steps fit into an hour.
     assert hook.seen == [1, 50]
+    assert harness.summaries(tmp_path)[1]["loss"] == 73  # 1 * (1 + 2 + 30 + 40)
 
 
 def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
@@ -251,6 +260,19 @@ def test_predict_refuses_tensors_and_a_batch_axis(tmp_path):
     predicted = make(one_weight(), tmp_path, 2, batch_axis=[0, 0]).predict(numbers(0))
     message = "For mode PREDICT, batch_axis is not supported yet."
     assert harness.refusal(TypeError, next, predicted) == message
+    predicted = make(one_weight(), tmp_path, 2, batch=4).predict(
+        lambda params: numbers(*range(5))({"batch_size": 5})
+    )
+    message = "A batch of input_fn has more than 4 samples."
+    assert harness.refusal(ValueError, next, predicted).startswith(message)
+
+
+def test_predict_refuses_an_estimator_spec(tmp_path):
+    def model_fn(features, labels, mode, params):
+        return ee.EstimatorSpec(mode, predictions={"y": features})
+
+    message = harness.refusal(RuntimeError, next, make(model_fn, tmp_path, 2).predict(numbers(0)))
+    assert message.startswith("estimator_spec used by TPU prediction must have type`TPUEstimator")
 
 
 def test_a_variable_that_becomes_nan_stops_training(tmp_path):
@@ -327,6 +349,8 @@ def test_ignored_options_are_logged_once(tmp_path, caplog):
         make(model_fn, tmp_path, 2, tpu=options)
     ignored = [f"TPUConfig: {name} has no meaning where a TPU is emulated." for name in options]
     assert harness.said(caplog) == ignored
+    make(model_fn, tmp_path, 2, spec=SPEC._replace(profile_data_directory="/profile"))
+    assert harness.said(caplog)[-1].startswith("profile_data_directory: lookup statistics come fr")
 
 
 # Gradients that are not summed over the cores

@@ -15,6 +15,8 @@ import tpu_described
 
 import estimator_emb as ee
 from estimator_emb.backends.emulated import topology
+from estimator_emb.catalog import slices
+from estimator_emb.engine.alone import Alone
 from estimator_emb.spec import options
 
 v1 = tf.compat.v1
@@ -156,6 +158,18 @@ def test_topology_has_the_hosts_and_cores_of_its_slice(name, hosts, each, mesh, 
     assert made.missing_devices.size == 0
 
 
+def test_a_host_feeds_its_own_cores_and_evaluates_alone(tmp_path):
+    sizes = {"train_batch_size": 32, "eval_batch_size": 24, "predict_batch_size": None}
+    second = Alone()
+    second.count, second.own = 2, lambda of_both: of_both[len(of_both) // 2 :]
+    shape = config(tmp_path, "PER_HOST_V2"), slices.slice_of(16)
+    context = topology.EmulatedContext(*shape, second, eval_on_tpu=True, **sizes)
+    for mode, expected in {"train": (16, range(8, 16), 32 / 2), "eval": (8, range(8), 24)}.items():
+        with context.with_mode(mode) as of_mode:
+            seen = of_mode.num_replicas, of_mode.own_cores, of_mode.own_batch_size
+            assert seen == expected
+
+
 def test_topology_has_the_requested_number_of_cores():
     for cores, hosts in ((1, 1), (3, 1), (8, 1), (24, 3), (128, 16)):
         made = topology.emulated(topology.slice_with_cores(cores, ""))
@@ -166,22 +180,22 @@ def test_topology_has_the_requested_number_of_cores():
 @pytest.mark.parametrize(
     ("name", "value", "hosts", "cores"),
     # v4-16 has two hosts with four chips each, and one device per chip.
-    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4)],
+    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4), ("SHARDS", "1", 1, 1)],
 )
 def test_environment_variables_set_the_number_of_cores(
     name, value, hosts, cores, monkeypatch, tmp_path, caplog
 ):
     monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     caplog.set_level(logging.INFO, logger="estimator_emb")
-    inputs = []
-    input_fn, model_fn = seen_by(inputs)
+    input_fn, model_fn = seen_by(inputs := [])
     emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1)).train(input_fn, steps=1)
     assert [(one["deployment"], one["hosts"], one["batch_size"]) for one in inputs[:-1]] == [
-        ((host, hosts, 4), (host, hosts), 32 // hosts) for host in range(hosts)
+        ((host, hosts, cores // hosts), (host, hosts), 32 // hosts) for host in range(hosts)
     ]
     assert inputs[-1] == {"model": ([32 // cores], 32 // cores)}
     line = f"A TPU is emulated on the host, with {cores} cores on {hosts} hosts."
     assert (line in harness.said(caplog)) == (hosts > 1)
+    assert "num_shards" not in caplog.text  # tensorflow-estimator warns about num_shards=1.
 
 
 @pytest.mark.parametrize(

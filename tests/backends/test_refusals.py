@@ -56,7 +56,6 @@ def fetched(hooks):
     return [one.tensor for one in hooks if isinstance(one, Fetches)]
 
 
-@pytest.mark.fast(14)
 @pytest.mark.parametrize("case", CASES)
 def test_refused_where_a_tpu_is_emulated(case, tmp_path):
     program, kind, phrase, *_ = CASES[case]

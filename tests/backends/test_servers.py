@@ -234,6 +234,17 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
     ]
 
 
+def test_only_servers_of_tables_load_native_kernels(monkeypatch, tmp_path):
+    loaded, spec = [], harness.table_spec(2, 2, ee.AdagradParameters(0.1))
+    monkeypatch.setattr(serving, "load", lambda *given: loaded.append(given))
+    cluster = servers.Cluster(0, 1, absent=[("chief", 0), ("ps", 0)])
+    for job, tables in (("chief", spec), ("ps", spec), ("ps", None)):
+        config = cluster.config(job, 0, model_dir=str(tmp_path))
+        harness.configured(harness.gradient_model_fn("x"), tables, config, use_tpu=False)
+    ((config, (table,)),) = loaded
+    assert (config.task_type, table.name) == ("ps", "t")
+
+
 @with_native
 @pytest.mark.slow
 def test_servers_with_another_training_are_restored(said, tmp_path):

@@ -275,6 +275,7 @@ def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
     with graph.as_default():
         given = [op.inputs[0] for op in made.load_ops()]
         variables = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
+        assert not tf.compat.v1.trainable_variables()  # Only the hardware trains them.
     loaded = run_without_hardware(graph, given, [one.initializer for one in variables])
     with_ids = ids_of_hosts(rows, hosts, strategy)
     for of_host, ids in zip(loaded, with_ids, strict=False):

@@ -3,7 +3,7 @@
 import pathlib
 import re
 
-from estimator_emb.catalog import slices
+from estimator_emb.catalog import generations, slices
 from estimator_emb.catalog.generations import GENERATIONS
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
@@ -19,3 +19,10 @@ def test_every_slice_has_a_known_generation():
         one = slices.named(name)
         assert one.cores * (2 if GENERATIONS[generation].megacore else 1) == int(cores)
         assert len(one.coordinates()) == one.hosts
+
+
+def test_generations_have_the_memory_and_the_runtime_of_their_hardware():
+    memory = {"v2": 16 / 2, "v3": 32 / 2, "v4": 32 / 2, "v5e": 16, "v5p": 95, "v6e": 32}
+    assert {name: one.core_bytes / 2**30 for name, one in GENERATIONS.items()} == memory
+    assert [name for name, one in GENERATIONS.items() if one.megacore] == ["v4"]
+    assert generations.PJRT == ("v5e", "v5p", "v6e")  # No other runtime drives them.

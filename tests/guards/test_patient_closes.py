@@ -47,7 +47,7 @@ def make(kind, model_dir):
 def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog):
     caplog.set_level("INFO", "estimator_emb")
     reached, ended = threading.Event(), threading.Event()
-    before = signal.getsignal(signal.SIGINT)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
 
     def sample(i):
         if i == AHEAD:
@@ -77,7 +77,10 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog)
     else:
         getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
     assert ended.is_set()
-    assert signal.getsignal(signal.SIGINT) is before
+    assert f"{SAID}, whose current op must end first. Ctrl-C ends the process." in caplog.text
+    with pytest.raises(KeyboardInterrupt):  # Afterwards it has Python's handler again.
+        signal.raise_signal(signal.SIGINT)
+    signal.signal(signal.SIGINT, before)
 
 
 PROGRAM = """

@@ -46,14 +46,15 @@ def check_reads_input(call, estimator, **kwargs):
         harness.run(call, estimator, lambda params: 1 / 0, **kwargs)
 
 
+FAST = ("host", "host, pipelined", "emulated")
+
+
 @pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=[pytest.mark.slow] * (way != "host, pipelined")) for way in WAYS],
+    "way", [pytest.param(way, marks=[pytest.mark.slow] * (way not in FAST)) for way in WAYS]
 )
 def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     estimator = make(tmp_path, **WAYS[way])
     raises_error = way.startswith("emulated") or "pipelined" in way  # The first lookup fails.
-
     estimator.train(input_of(16), max_steps=2)  # A step takes 4 samples.
     if raises_error:
         check_input_ends(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
@@ -157,3 +158,20 @@ def test_only_errors_about_none_mention_missing_labels(error, explained):
     guarded_input.missing_labels(facts, error)
     assert str(error).startswith(before.rstrip("."))
     assert ("labels is None in mode 'train'" in str(error)) is explained
+
+
+@pytest.mark.parametrize(
+    "read, explained",
+    [
+        (lambda labels: labels.shape, True),
+        (lambda other: other.shape, False),
+    ],
+)
+def test_predictions_explain_only_lines_that_read_labels(read, explained):
+    facts = Facts(Call(Runs.LOCAL, mode="infer", model_fn=lambda features, labels: None))
+    facts.batch = ModelBatch({}, labels=None)
+    with pytest.raises(AttributeError) as caught:
+        read(None)
+    guarded_input.missing_labels(facts, caught.value)
+    said = "In model_fn, labels is None in mode 'infer', as for every prediction and export: return"
+    assert (said in str(caught.value)) is explained

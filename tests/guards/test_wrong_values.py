@@ -28,7 +28,7 @@ def test_wrong_metrics_are_refused():
 
 
 def test_a_shape_error_without_the_programs_spec_says_that_features_are_ids():
-    spec, explained = tables_spec({"word": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1)), []
+    spec, explained = tables_spec({"mine": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1)), []
     for error, runs, has_spec in (
         (ValueError("wrong shape"), Runs.LOCAL, False),
         (ValueError("wrong"), Runs.LOCAL, False),
@@ -37,9 +37,9 @@ def test_a_shape_error_without_the_programs_spec_says_that_features_are_ids():
         (RuntimeError("wrong shape"), Runs.LOCAL, False),
     ):
         facts = Facts(Call(runs, has_spec=has_spec))
-        facts.batch = ModelBatch({"word": 1}, None)
+        facts.batch = ModelBatch({"mine": 1, "of no spec": 1}, None)
         model.model_errors(facts, error)
-        explained.append("features ['word'] as input_fn yields them" in str(error))
+        explained.append("features ['mine'] as input_fn yields them" in str(error))
     assert explained == [True, False, False, False, False], spec  # Errors look for live specs.
 
 

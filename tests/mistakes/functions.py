@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 from program import MISSING, Program, v1  # noqa: F401 - The changes use these names.
-from tensorflow.compiler.tf2xla.python import xla
+from tensorflow.compiler.tf2xla.python import xla  # noqa: F401
 
 import estimator_emb as ee  # noqa: F401
 import feature_columns as fc
@@ -14,12 +14,6 @@ COLUMNS = Program("").columns()
 
 def item():
     return fc.categorical_column_with_identity("item", 5)
-
-
-def in_mode(other):
-    return lambda program, features, labels, mode, params: Program.model_fn(
-        program, features, labels, other, params
-    )
 
 
 def pairs(loss):
@@ -35,10 +29,14 @@ MADE = tf.constant([[1.0]])
 """A tensor that was made outside of model_fn."""
 
 
-def with_layer(program, features, layer):
-    """Returns the good program's logits, and adds a layer behind a variable."""
-    x = features["age"] * v1.get_variable("scale", [1])
-    return Program.logits(program, features) + layer(x)
+def with_layer(layer):
+    """Makes the good program's logits, and adds a layer behind a variable."""
+
+    def logits(program, features):
+        x = features["age"] * v1.get_variable("scale", [1])
+        return Program.logits(program, features) + layer(x)
+
+    return logits
 
 
 def set_weights(x):
@@ -51,22 +49,6 @@ def set_weights(x):
 def printed(x):
     tf.print(x)
     return x
-
-
-def normalized(x):
-    return v1.layers.batch_normalization(x, training=True)
-
-
-def numbered(x):
-    return x * tf.cast(xla.replica_id(), tf.float32)
-
-
-def penalized(x):
-    return v1.layers.dense(x, 1, kernel_regularizer=keras.regularizers.l2(0.1))
-
-
-def rounded(x):
-    return tf.cast(tf.cast(v1.layers.dense(x, 1), tf.int32), tf.float32)
 
 
 def v1_dropout(x):

@@ -17,7 +17,6 @@ from estimator_emb.backends.cluster import best_exports, ending, tasks, waiting
 from estimator_emb.compat.internals.estimators import (
     EvalSpec,
     TrainingExecutor,
-    TrainSpec,
     step_of_latest_checkpoint,
     stock_train_and_evaluate,
 )
@@ -58,14 +57,9 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
     config: Any = getattr(estimator, "config", None)
     if isinstance(eval_spec, EvalSpec):
         best_exports.begin(estimator, eval_spec)
-    task = getattr(config, "task_type", None)
-    if (
-        (task == "evaluator" or getattr(config, "cluster_spec", None))
-        and task in (*tasks.CHIEFS, "worker", "ps", "evaluator")
-        and getattr(config, "_distribute_coordinator_mode", None) is None
-        and isinstance(train_spec, TrainSpec)
-        and isinstance(eval_spec, EvalSpec)
-    ):
+    is_evaluator = getattr(config, "task_type", None) == "evaluator"
+    in_cluster = is_evaluator or getattr(config, "cluster_spec", None)
+    if in_cluster and getattr(config, "_distribute_coordinator_mode", None) is None:
         return _Executor(estimator, train_spec, eval_spec).run()
     return stock_train_and_evaluate(estimator, train_spec, eval_spec)
 

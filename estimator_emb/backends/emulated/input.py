@@ -89,9 +89,9 @@ def read_cores(
     for core, batch in zip(cores.own, of_cores, strict=True):
         _check_same(of_cores[0], batch, core)
     # A batch that all cores share is processed once.
-    distinct = of_cores[:1] if len(fed) == 1 and _same_for_all(ctx) else of_cores
+    distinct = of_cores[:1] if _same_for_all(ctx) else of_cores
     each = [data_nest.flatten(batch) for batch in distinct]
-    if len(distinct) == 1 and _same_for_all(ctx):
+    if _same_for_all(ctx):
         each = [ctx.host.batch_of_chief(each[0])]
     flat = from_previous_step(each)
     if len(distinct) > 1:
@@ -381,6 +381,6 @@ def _samples(value: Any) -> tf.Tensor:
 
 def _inside(owner: str, value: tf.SparseTensor) -> structure_checks.Problem:
     places = SparsePlaces(value.indices, value.dense_shape)
-    few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
+    few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 1 << 31)
     text = f"{owner} have sparse indices outside the dense shape {{}}."
     return few & places.all_inside(), structure_checks.message(text, value.dense_shape)

@@ -102,6 +102,6 @@ def owner(name: str, tables: Sequence[Table]) -> str:
             whose = f"Feature {feature.key} of table {table.name}"
             if path == f"features[{feature.key!r}]":
                 return f"{whose}: its ids{of_core}{core}"
-            if feature.weight_key is not None and path == f"features[{feature.weight_key!r}]":
+            if path == f"features[{feature.weight_key!r}]":
                 return f"{whose}: its weights {feature.weight_key}{of_core}{core}"
     return name

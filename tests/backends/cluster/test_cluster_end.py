@@ -14,9 +14,12 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.backends.cluster import ending, tasks, waiting
+from estimator_emb.backends.cluster import ending, tasks, training, waiting
 from estimator_emb.catalog import environment
+from estimator_emb.compat.internals.estimators import TrainingExecutor
 from estimator_emb.spec import options
+
+v1 = tf.compat.v1
 
 # ---- The end, between servers in this process --------------------------------------------------
 
@@ -46,21 +49,23 @@ def in_thread(function, *args):
     return thread
 
 
-@pytest.mark.slow
 def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     worker, server = ending.Member("worker", 0), ending.Member("ps", 0)
-    worker.begun = True
+    worker.after_create_session(None, None)
     worker.listen(targets["worker"])
     server.listen(targets["ps"])
-    serving = in_thread(server.wait)
-    time.sleep(0.5)
-    assert serving.is_alive() and not worker.is_over()
+    serving, step = in_thread(server.wait), v1.train.SessionRunContext(None, None)
+    time.sleep(0.2)
+    worker.after_run(step, None)
+    assert serving.is_alive() and not worker.is_over() and not step.stop_requested
     chief = in_thread(ending.end_all, targets["chief"], spec)
     processes.until(worker.is_over)
+    worker.after_run(step, None)
+    assert step.stop_requested
     # The worker is still in its last step.
-    time.sleep(1)
+    time.sleep(0.3)
     assert chief.is_alive() and serving.is_alive() and not server.is_over()
     worker.leave()
     chief.join(processes.HANGS)
@@ -69,7 +74,7 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     assert harness.said(caplog) == ["Training is over: this parameter server ends."]
 
 
-@pytest.mark.parametrize("begun", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("begun", [False, True])
 def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkeypatch):
     """It ends at once before its first step, else after the time for a last step."""
     spec, targets, _ = cluster
@@ -86,7 +91,9 @@ def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkey
     assert statuses == [0]
     why = "'s last step does not end" if begun else " has made no step"
     said = f"Training is over. This worker{why}: this process ends."
-    assert harness.said(caplog) == [said]
+    worker.end_late("it is late")  # As for a worker that starts after the end.
+    late = "Training is over: it is late. This process ends."
+    assert harness.said(caplog) == [said, late] and statuses == [0, 0]
 
 
 def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkeypatch):
@@ -120,10 +127,30 @@ def test_train_and_evaluate_ends_a_server(tmp_path, monkeypatch):
     server.join(processes.HANGS)
     assert sorted(returned) == [("chief", None), ("ps", "status 0")]
     assert harness.last_step(tmp_path) == 3
+    processes.until(lambda: not any("(_watch)" in one.name for one in threading.enumerate()))
+    # A server that starts late ends by the checkpoint of the last step.
+    for last, is_over in ((None, False), (4, False), (3, True)):
+        specs = ee.TrainSpec(input_fn, max_steps=last), ee.EvalSpec(input_fn)
+        late = training._Executor(estimators["ps"], *specs)
+        assert late._is_over() == late._member.is_over() == is_over
+
+
+@pytest.mark.parametrize("job", ["worker", "master"])
+def test_a_trainer_says_when_it_has_trained(job, tmp_path, monkeypatch):
+    trained, input_fn = [], id_program.input_of(16)
+    monkeypatch.setattr(TrainingExecutor, f"run_{job}", lambda self: trained.append(self))
+    specs = ee.TrainSpec(input_fn, max_steps=1), ee.EvalSpec(input_fn)
+    executor = training._Executor(id_program.make(tmp_path, use_tpu=False), *specs)
+    getattr(executor, f"run_{job}")()
+    assert trained == [executor] and executor._watch._stopped.is_set()
+    leaves, ends = executor._member._left.is_set(), executor._end_of_training() != ""
+    assert (leaves, ends) == (job == "worker", job == "master")
+    assert (executor._member in executor._train_hooks) == leaves
 
 
 def test_train_and_evaluate_without_a_cluster_acts_like_stock(tmp_path, monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.setenv(environment.WAIT_LIMIT.name, "invalid")  # Only a cluster waits.
     estimator = id_program.make(tmp_path, use_tpu=False)
     train_spec = ee.TrainSpec(id_program.input_of(16), max_steps=1)
     with pytest.raises(TypeError, match=r"^`eval_spec` must have type `tf.estimator.EvalSpec`"):
@@ -201,6 +228,15 @@ def test_absent_tasks_are_named_within_a_minute_and_again(watch):
     assert judge("pc", 122) == ["/job:chief/task:0 at c:1 has been away for 91 s."]
     assert judge("", 123) == ["/job:chief/task:0 at c:1 is there, after 92 s."]
     assert judge("", 300) == []
+
+
+def test_absence_watch_knocks_until_it_is_stopped(watch, monkeypatch):
+    knocks, judged, one = [], [], watch("worker").watch
+    monkeypatch.setattr(waiting, "_BETWEEN_KNOCKS", 0.0)
+    monkeypatch.setattr(tasks, "away", lambda needed: knocks.append(needed) or needed[1:])
+    monkeypatch.setattr(one, "_judge", lambda away, now: judged.append(away) or one.stop())
+    one._watch()
+    assert knocks == [one._tasks] and judged == [one._tasks[1:]]
 
 
 def test_wait_limit_ends_the_process(watch, monkeypatch, caplog):
