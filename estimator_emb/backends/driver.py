@@ -13,7 +13,6 @@ Backends differ in two objects. A `TableStep` says where the tables are. Without
 model_fn gets the input unchanged. A `Runner` says where the model runs.
 """
 
-import abc
 import contextlib
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -50,7 +49,7 @@ class Replicas:
     has_tables: bool = True
 
 
-class Runner(abc.ABC):
+class Runner:
     """Base class that runs a model_fn once in `graph`. `cores` share its batch.
 
     Attributes:
@@ -67,22 +66,20 @@ class Runner(abc.ABC):
         """Returns a line to log before training, or None."""
         return None
 
-    @abc.abstractmethod
     def feed(self, tables: TableStep | None) -> ModelBatch:
         """Returns a batch."""
+        raise NotImplementedError
 
-    def check(  # noqa: B027
-        self, batch: ModelBatch, pending: PendingLookup | None
-    ) -> None:
+    def check(self, batch: ModelBatch, pending: PendingLookup | None) -> None:
         """Raises an error for a batch that the cores refuse. `pending` has the ids of tables."""
 
     def running(self) -> contextlib.AbstractContextManager[Any]:
         """Returns a context in which model_fn sees the same state as on its device."""
         return contextlib.nullcontext()
 
-    @abc.abstractmethod
     def call(self, batch: ModelBatch) -> Any:
         """Calls model_fn and returns its result."""
+        raise NotImplementedError
 
     def replicate(self, spec: Any, pending: PendingLookup | None) -> Replicas:
         """Returns the step of model_fn on all cores."""

@@ -99,18 +99,17 @@ class Facts:
       call: the call, with the mode of the graph.
       ops: the ops of the graph. They are searched once for all checks.
       batch: the batch that model_fn receives, once it is known.
-      cores: the cores that share the batch, a single core without a TPU. Known with the batch.
+      cores: the cores that share the batch. Without a TPU this is a single core.
       lookup: the tables in the graph, once they have been created.
       model_loss: the loss that model_fn returned. A PJRT device computes it outside of the graph.
       notes: what a check notes for a later event, by the name of the check.
     """
 
-    cores: Cores
-
     def __init__(self, call: Call):
         self.call = call
         self.ops = GraphOps(call)
         self.batch: ModelBatch | None = None
+        self.cores = Cores()
         self.lookup: LiveTables | None = None
         self.model_loss: tf.Tensor | None = None
         self.notes: dict[str, Any] = {}

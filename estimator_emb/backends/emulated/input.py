@@ -381,6 +381,6 @@ def _samples(value: Any) -> tf.Tensor:
 
 def _inside(owner: str, value: tf.SparseTensor) -> structure_checks.Problem:
     places = SparsePlaces(value.indices, value.dense_shape)
-    few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 1 << 31)
+    few = tf.reduce_all(value.dense_shape >= 0) & (value.dense_shape[0] < 2**31)
     text = f"{owner} have sparse indices outside the dense shape {{}}."
     return few & places.all_inside(), structure_checks.message(text, value.dense_shape)
