@@ -54,7 +54,7 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
                 )
         count = tf.math.count_nonzero(bad)
         self.of_batch.setdefault(table, []).append(count)
-        return self._totals[table].assign_add(count, read_value=False)
+        return self._totals[table].assign_add(count).op
 
     def summarize(self, after: list[tf.Tensor]) -> None:
         """Adds the counts to the graph's summaries. They are read after the tensors in `after`."""

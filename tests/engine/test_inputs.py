@@ -1,6 +1,7 @@
 """Each kind of bad input is an error that names feature, table and value, or is dropped."""
 
 import dataclasses
+import functools
 import logging
 
 import harness
@@ -9,13 +10,16 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.engine import bad_input, inputs, integers, lookup
+from estimator_emb import embedding
+from estimator_emb.engine import bad_input, inputs, integers, lookup, structure_checks
 from estimator_emb.engine.bad_input import readable
 from estimator_emb.engine.bad_values import explanation
 from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.engine.engine import TableStep
+from estimator_emb.engine.tables import sizes
 from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
-from estimator_emb.spec.resolved import Feature, Table
+from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 
 def table_of(*features, combiner="mean", vocabulary=10):
@@ -150,6 +154,79 @@ def test_rank_of_sparse_ids_is_checked_at_run_time(limit):
         value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
         got = session.run([read.ids, read.segments], {ids: value})
     assert [one.tolist() for one in got] == [[4], [limit or 1]]  # Sample 1, or its position 0.
+
+
+def fits(of_class, *parts, ranks_known=False):
+    """Returns whether a SparseTensor's or RaggedTensor's parts fit, a bool for each check."""
+    arrays = [np.array(part, np.int64) for part in parts]
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        shapes = [[None] * one.ndim if ranks_known else None for one in arrays]
+        fed = [tf.compat.v1.placeholder(tf.int64, shape) for shape in shapes]
+        problems = structure_checks.part_problems("x", of_class(*fed))
+        feeds = dict(zip(fed, arrays, strict=True))
+        return [bool(session.run(holds, feeds)) for holds, _ in problems]
+
+
+PLACES, TWO_IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
+
+
+@pytest.mark.parametrize(
+    "parts, want",  # Whether the dense shape is one of a matrix, and each id has an index.
+    [
+        ((PLACES, TWO_IDS, SHAPE), [True, True]),
+        ((PLACES, TWO_IDS, [2]), [False, True]),
+        ((PLACES, TWO_IDS, [2, 3, 4]), [False, True]),
+        ((PLACES[:1], TWO_IDS, SHAPE), [True, False]),
+        (([[0], [1]], TWO_IDS, SHAPE), [True, False]),
+        (([[0, 0, 0], [1, 2, 0]], TWO_IDS, SHAPE), [True, False]),
+    ],
+)
+def test_parts_of_sparse_ids_must_fit(parts, want):
+    assert fits(tf.SparseTensor, *parts) == fits(tf.SparseTensor, *parts, ranks_known=True) == want
+
+
+@pytest.mark.parametrize(
+    "indices, ids",
+    [(0, [5]), ([0, 1], TWO_IDS), ([[[0], [0]], [[1], [2]]], TWO_IDS), (PLACES, [[5], [6]])],
+    ids=["scalar index", "vector of indices", "too deep indices", "matrix of ids"],
+)
+def test_parts_of_sparse_ids_must_have_their_ranks(indices, ids):
+    assert fits(tf.SparseTensor, indices, ids, SHAPE) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "splits, want",
+    [
+        ([0, 2, 2, 3], True),
+        ([0, 2], False),
+        ([1, 3], False),
+        ([0, 2, 1, 3], False),
+        ([], False),
+    ],
+)
+def test_row_splits_of_ragged_ids_must_fit(splits, want):
+    made = functools.partial(tf.RaggedTensor.from_row_splits, validate=False)
+    assert fits(made, [5, 6, 7], splits) == [want]
+
+
+@pytest.mark.parametrize(
+    "memory, dimension, length, most",  # A sample takes 8 bytes per number: gradients too.
+    [(8 * 20, 2, 0, 10), (8 * 20, 2, 3, 3), (8, 2, 0, 1), (2**60, 1, 0, 2**31 - 1)],
+)
+def test_the_largest_batch_fits_into_memory(memory, dimension, length, most, monkeypatch):
+    monkeypatch.setattr(sizes, "physical", lambda: memory)
+    table, feature = Table("t", TableConfig(5, dimension), ()), Feature("x", length)
+    assert structure_checks.most_samples(table, feature) == most
+
+
+def test_features_without_keys_are_refused():
+    spec = harness.table_spec(5, 2, embedding.SGD(0.5))
+    step = TableStep(spec, tables_of(spec), training=False)
+    for features, found in ((tf.constant([1]), "a tensor"), ([1], "list")):
+        assert harness.refusal(ValueError, step.enqueue, features) == (
+            "With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
+            f"{found}."
+        )
 
 
 ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
