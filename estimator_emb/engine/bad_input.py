@@ -104,7 +104,7 @@ def check_size(of: Ids | Source, samples: int | None, batch_size: int | None) ->
     """Raises ValueError if the static number of samples differs from `batch_size`."""
     if samples is not None and batch_size not in (None, samples):
         said = text("batch size", owner=of.owner, size=batch_size)
-        raise ValueError(said.replace("{}", str(samples), 1))
+        raise ValueError(said.replace("{}", str(samples)))
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:

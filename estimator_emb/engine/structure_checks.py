@@ -74,7 +74,7 @@ def _sparse_problems(owner: str, value: tf.SparseTensor) -> list[Problem]:
     for tensor, rank in ((indices, 2), (values, 1)):
         if tensor.shape.rank is None:
             fits &= tf.equal(tf.rank(tensor), rank)
-    if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) is None:
+    if tf.compat.dimension_value(indices.shape[1]) is None:
         fits &= tf.equal(_at(indices, extent, 1), 2)
     said = text("indices", what=owner)
     problems.append((fits, message(said, tf.size(values), extent)))

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from estimator_emb.engine.gradient_capture import GradientCapture
+from estimator_emb.engine.ordering import structure
 from estimator_emb.reporting import console
 
 v1 = tf.compat.v1
@@ -44,16 +45,19 @@ def test_changed_gradients_get_a_warning(change, optimizer, sent, warning, caplo
     monkeypatch.setattr(console, "_logged", set())
     with tf.Graph().as_default(), v1.Session() as session:
         capture = GradientCapture()
-        x, y = (capture.through(key, tf.ones([2])) for key in "xy")
+        x, y, _ = (capture.through(key, tf.ones([2])) for key in "xyz")
         loss = tf.reduce_sum(x) + 3.0 * tf.reduce_sum(y)
         tf.gradients(5.0 * loss, v1.trainable_variables())  # For display: it trains nothing.
         [(gradient, helper)] = optimizer(0.1).compute_gradients(loss)
         changed = change(gradient)
-        optimizer(0.1).apply_gradients([(changed, helper)])
+        applied = optimizer(0.1).apply_gradients([(changed, helper)])
         tf.gradients(7.0 * loss, helper)
+        capture.wait_for([waited := tf.no_op()])
+        assert waited in structure.leading_to([applied], {})
         to_cores = {None: [], "given": [gradient], "changed": [changed]}[sent]
-        captured = session.run(capture.applied(to_cores))
+        captured, last = session.run([capture.applied(to_cores), capture.gradients])
     np.testing.assert_equal(captured, {"x": [[1.0, 1.0]], "y": [[3.0, 3.0]]})
+    np.testing.assert_equal(last, {"x": [7.0, 7.0], "y": [21.0, 21.0]})
     said = harness.said(caplog)
     assert len(said) == (warning is not None)
     assert all(line.startswith(warning) for line in said)

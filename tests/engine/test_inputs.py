@@ -156,57 +156,38 @@ def test_rank_of_sparse_ids_is_checked_at_run_time(limit):
     assert [one.tolist() for one in got] == [[4], [limit or 1]]  # Sample 1, or its position 0.
 
 
-def fits(of_class, *parts, ranks_known=False):
-    """Returns whether a SparseTensor's or RaggedTensor's parts fit, a bool for each check."""
-    arrays = [np.array(part, np.int64) for part in parts]
+RAGGED = functools.partial(tf.RaggedTensor.from_row_splits, validate=False)
+PLACES, IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
+
+
+@pytest.mark.parametrize(
+    "of_class, parts, want",
+    [
+        # Whether the dense shape is one of a matrix, and whether each id has its place in it.
+        (tf.SparseTensor, (PLACES, IDS, SHAPE), [True, True]),
+        (tf.SparseTensor, (PLACES, IDS, [2]), [False, True]),
+        (tf.SparseTensor, (PLACES, IDS, [2, 3, 4]), [False, True]),
+        (tf.SparseTensor, (PLACES[:1], IDS, SHAPE), [True, False]),
+        (tf.SparseTensor, ([[0], [1]], IDS, SHAPE), [True, False]),
+        (tf.SparseTensor, ([[0, 0, 0], [1, 2, 0]], IDS, SHAPE), [True, False]),
+        (tf.SparseTensor, ([[[0], [0]], [[1], [2]]], IDS, SHAPE), [True, False]),
+        (tf.SparseTensor, ([0, 1], IDS, SHAPE), [True, False]),
+        (tf.SparseTensor, (0, [5], SHAPE), [True, False]),
+        (tf.SparseTensor, (PLACES, [[5], [6]], SHAPE), [True, False]),
+        # Whether row splits begin with 0, never decrease, and end with the number of ids.
+        (RAGGED, ([5, 6, 7], [0, 2, 2, 3]), [True]),
+        (RAGGED, ([5, 6, 7], [1, 3]), [False]),
+        (RAGGED, ([5, 6, 7], [0, 2, 1, 3]), [False]),
+        (RAGGED, ([5, 6, 7], [0, 2]), [False]),
+        (RAGGED, ([5, 6, 7], []), [False]),
+    ],
+)
+def test_parts_of_unknown_shape_must_fit(of_class, parts, want):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        shapes = [[None] * one.ndim if ranks_known else None for one in arrays]
-        fed = [tf.compat.v1.placeholder(tf.int64, shape) for shape in shapes]
+        fed = [tf.compat.v1.placeholder(tf.int64) for _ in parts]
         problems = structure_checks.part_problems("x", of_class(*fed))
-        feeds = dict(zip(fed, arrays, strict=True))
-        return [bool(session.run(holds, feeds)) for holds, _ in problems]
-
-
-PLACES, TWO_IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
-
-
-@pytest.mark.parametrize(
-    "parts, want",  # Whether the dense shape is one of a matrix, and each id has an index.
-    [
-        ((PLACES, TWO_IDS, SHAPE), [True, True]),
-        ((PLACES, TWO_IDS, [2]), [False, True]),
-        ((PLACES, TWO_IDS, [2, 3, 4]), [False, True]),
-        ((PLACES[:1], TWO_IDS, SHAPE), [True, False]),
-        (([[0], [1]], TWO_IDS, SHAPE), [True, False]),
-        (([[0, 0, 0], [1, 2, 0]], TWO_IDS, SHAPE), [True, False]),
-    ],
-)
-def test_parts_of_sparse_ids_must_fit(parts, want):
-    assert fits(tf.SparseTensor, *parts) == fits(tf.SparseTensor, *parts, ranks_known=True) == want
-
-
-@pytest.mark.parametrize(
-    "indices, ids",
-    [(0, [5]), ([0, 1], TWO_IDS), ([[[0], [0]], [[1], [2]]], TWO_IDS), (PLACES, [[5], [6]])],
-    ids=["scalar index", "vector of indices", "too deep indices", "matrix of ids"],
-)
-def test_parts_of_sparse_ids_must_have_their_ranks(indices, ids):
-    assert fits(tf.SparseTensor, indices, ids, SHAPE) == [True, False]
-
-
-@pytest.mark.parametrize(
-    "splits, want",
-    [
-        ([0, 2, 2, 3], True),
-        ([0, 2], False),
-        ([1, 3], False),
-        ([0, 2, 1, 3], False),
-        ([], False),
-    ],
-)
-def test_row_splits_of_ragged_ids_must_fit(splits, want):
-    made = functools.partial(tf.RaggedTensor.from_row_splits, validate=False)
-    assert fits(made, [5, 6, 7], splits) == [want]
+        held = session.run([holds for holds, _ in problems], dict(zip(fed, parts, strict=True)))
+    assert held == want
 
 
 @pytest.mark.parametrize(
