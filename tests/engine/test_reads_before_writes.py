@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from delays import control_flow, held_back, slowly
 
-from estimator_emb.engine.ordering import reads_before_writes
+from estimator_emb.engine.ordering import accesses, reads_before_writes, variable_reads
 
 v1 = tf.compat.v1
 
@@ -105,8 +105,8 @@ WRITES = {
 }
 
 
-def variable_of(resource):
-    return v1.get_variable("v", [2], initializer=v1.zeros_initializer(), use_resource=resource)
+def variable_of(resource, name="v"):
+    return v1.get_variable(name, [2], initializer=v1.zeros_initializer(), use_resource=resource)
 
 
 def in_steps(write, *fetched, steps=3):
@@ -340,6 +340,67 @@ def calls_to_order(ops):
 
 def test_ordering_takes_linear_time():
     assert calls_to_order(400) < 4.1 * calls_to_order(100)
+
+
+@pytest.mark.parametrize(
+    "config, devices, together",
+    [
+        (None, ["CPU"], True),
+        (v1.ConfigProto(), ["CPU"], True),
+        (v1.ConfigProto(device_count={"CPU": 2}), ["CPU"], False),
+        (None, ["CPU", "GPU"], False),
+    ],
+)
+def test_one_op_reads_the_variables_of_a_single_cpu(config, devices, together, monkeypatch):
+    found = [tf.config.PhysicalDevice(f"/physical_device:{kind}:0", kind) for kind in devices]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda: found)
+    with tf.Graph().as_default(), v1.Session() as session:
+        variables = []
+        for name in ("here", "sparse", "reference", "of_job"):  # A job may be another process.
+            with tf.device("/job:localhost/task:0" if name == "of_job" else "/cpu:0"):
+                variables.append(variable_of(name != "reference", name))
+        updates = [v1.scatter_add(variables[number], [0], [4.0]).op for number in (1, 3)]
+        reads = variable_reads.in_place(variables, config)
+        of_here = "_ReadVariablesOp" if together else "ReadVariableOp"
+        types = [reads[one.name].op.type for one in variables]
+        assert types == [of_here, of_here, "VariableV2", "ReadVariableOp"]
+        assert reads["of_job:0"].device == "/job:localhost/task:0"
+        # A plain read would copy a variable that is updated sparsely.
+        for tensor in (reads["sparse:0"], reads["of_job:0"]):
+            (keeps,) = tensor.op.control_inputs
+            assert keeps.type == "DisableCopyOnRead"
+            assert keeps.inputs[0] is tensor.op.inputs[tensor.value_index]
+        # Updates do not wait for these reads, which only calls between the steps run.
+        assert reads_before_writes.order(updates, reads.values()) == 0
+        session.run([one.initializer for one in variables])
+        session.run(updates)
+        values = [session.run(reads)[one.name].tolist() for one in variables]
+        assert values == [[0.0, 0.0], [4.0, 0.0], [0.0, 0.0], [4.0, 0.0]]
+
+
+def test_the_accesses_of_a_captured_variable_are_found():
+    """The inner of two functions captures the variable through the outer function."""
+    graphs = []
+    with tf.Graph().as_default():
+        variable = v1.get_variable("v", [2], use_resource=True)
+
+        @tf.function
+        def outer():
+            graphs.append(v1.get_default_graph())
+            handle = tf.identity(graphs[0].capture(variable.handle))
+            tf.function(lambda: inner(handle))()
+
+        def inner(handle):
+            graphs.append(v1.get_default_graph())
+            value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=value)
+
+        outer.get_concrete_function()
+    found = [list(accesses.variables_of(graph)) for graph in graphs]
+    assert [[one.name for one in of_graph] for of_graph in found] == [["v"], ["v"]]
+    types = [[[op.type for op in ops] for ops in (one.reads, one.writes)] for (one,) in found]
+    of_inner = [["ReadVariableOp"], ["AssignAddVariableOp"]]
+    assert types == [[[], ["StatefulPartitionedCall"]], of_inner]
 
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("emulated", marks=pytest.mark.slow)])
