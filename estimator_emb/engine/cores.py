@@ -151,7 +151,7 @@ class Cores:
     def inputs(self) -> dict[str, tf.Tensor]:
         """The per-core tensors of core 0 by name, without outputs of ops between cores."""
         exchanged = {one.output.name for one in self.collectives}
-        return {name: of[0] for name, of in self._per_core.items() if name not in exchanged}
+        return {name: mine for name, (mine, *_) in self._per_core.items() if name not in exchanged}
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores, once per graph.
