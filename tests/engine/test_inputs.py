@@ -10,16 +10,14 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb import embedding
 from estimator_emb.engine import bad_input, inputs, integers, lookup, structure_checks
 from estimator_emb.engine.bad_input import readable
 from estimator_emb.engine.bad_values import explanation
 from estimator_emb.engine.dropped import DroppedIds
-from estimator_emb.engine.engine import TableStep
 from estimator_emb.engine.tables import sizes
 from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
-from estimator_emb.spec.resolved import Feature, Table, tables_of
+from estimator_emb.spec.resolved import Feature, Table
 
 
 def table_of(*features, combiner="mean", vocabulary=10):
@@ -161,31 +159,32 @@ PLACES, IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
 
 
 @pytest.mark.parametrize(
-    "of_class, parts, want",
+    "parts, want",
     [
-        # Whether the dense shape is one of a matrix, and whether each id has its place in it.
-        (tf.SparseTensor, (PLACES, IDS, SHAPE), [True, True]),
-        (tf.SparseTensor, (PLACES, IDS, [2]), [False, True]),
-        (tf.SparseTensor, (PLACES, IDS, [2, 3, 4]), [False, True]),
-        (tf.SparseTensor, (PLACES[:1], IDS, SHAPE), [True, False]),
-        (tf.SparseTensor, ([[0], [1]], IDS, SHAPE), [True, False]),
-        (tf.SparseTensor, ([[0, 0, 0], [1, 2, 0]], IDS, SHAPE), [True, False]),
-        (tf.SparseTensor, ([[[0], [0]], [[1], [2]]], IDS, SHAPE), [True, False]),
-        (tf.SparseTensor, ([0, 1], IDS, SHAPE), [True, False]),
-        (tf.SparseTensor, (0, [5], SHAPE), [True, False]),
-        (tf.SparseTensor, (PLACES, [[5], [6]], SHAPE), [True, False]),
-        # Whether row splits begin with 0, never decrease, and end with the number of ids.
-        (RAGGED, ([5, 6, 7], [0, 2, 2, 3]), [True]),
-        (RAGGED, ([5, 6, 7], [1, 3]), [False]),
-        (RAGGED, ([5, 6, 7], [0, 2, 1, 3]), [False]),
-        (RAGGED, ([5, 6, 7], [0, 2]), [False]),
-        (RAGGED, ([5, 6, 7], []), [False]),
+        # Of sparse ids: has the shape two sizes? Has each id a place? Are the sizes at least 0?
+        # Are there at most two samples?
+        ((PLACES, IDS, SHAPE), [True, True, True, True]),
+        ((np.zeros([0, 2]), [], [0, 0]), [True, True, True, True]),
+        *(((PLACES, IDS, shape), [False, True, True, True]) for shape in ([2], [2, 3, 4], [])),
+        *(
+            ((places, IDS, SHAPE), [True, False, True, True])
+            for places in (PLACES[:1], [[0], [1]], [[[0, 0]], [[1, 2]]], [0, 1], 0)
+        ),
+        ((PLACES, [[5], [6]], SHAPE), [True, False, True, True]),
+        ((PLACES, IDS, [2, -1]), [True, True, False, True]),
+        ((PLACES, IDS, [3, 3]), [True, True, True, False]),
+        # Of ragged ids: do row splits begin with 0, never decrease, and end with the number of ids?
+        ((IDS, [0, 1, 1, 2]), [True]),
+        *(((IDS, splits), [False]) for splits in ([1, 2], [0, 2, 1, 2], [0, 1], [])),
+        (([], []), [False]),
     ],
 )
-def test_parts_of_unknown_shape_must_fit(of_class, parts, want):
+def test_parts_of_unknown_shape_must_fit(parts, want, monkeypatch):
+    monkeypatch.setattr(sizes, "physical", lambda: 2 * 2 * 8)  # Two samples, dimension 2.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         fed = [tf.compat.v1.placeholder(tf.int64) for _ in parts]
-        problems = structure_checks.part_problems("x", of_class(*fed))
+        value = tf.SparseTensor(*fed) if len(fed) == 3 else RAGGED(*fed)
+        problems = structure_checks.problems(inputs.source_of(table_of(X), X, {"x": value}).ids)
         held = session.run([holds for holds, _ in problems], dict(zip(fed, parts, strict=True)))
     assert held == want
 
@@ -198,16 +197,6 @@ def test_the_largest_batch_fits_into_memory(memory, dimension, length, most, mon
     monkeypatch.setattr(sizes, "physical", lambda: memory)
     table, feature = Table("t", TableConfig(5, dimension), ()), Feature("x", length)
     assert structure_checks.most_samples(table, feature) == most
-
-
-def test_features_without_keys_are_refused():
-    spec = harness.table_spec(5, 2, embedding.SGD(0.5))
-    step = TableStep(spec, tables_of(spec), training=False)
-    for features, found in ((tf.constant([1]), "a tensor"), ([1], "list")):
-        assert harness.refusal(ValueError, step.enqueue, features) == (
-            "With an EmbeddingConfigSpec, input_fn must return its features as a dict; got "
-            f"{found}."
-        )
 
 
 ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])

@@ -105,8 +105,8 @@ WRITES = {
 }
 
 
-def variable_of(resource, name="v"):
-    return v1.get_variable(name, [2], initializer=v1.zeros_initializer(), use_resource=resource)
+def variable_of(resource, name="v", shape=(2,)):
+    return v1.get_variable(name, shape, initializer=v1.zeros_initializer(), use_resource=resource)
 
 
 def in_steps(write, *fetched, steps=3):
@@ -192,9 +192,7 @@ def test_adam_powers_are_read_before_they_are_updated():
 @pytest.mark.parametrize("rows", [4, 1 << 15])  # More than 64 KiB is large: see the next test.
 def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
     with tf.Graph().as_default():
-        variable = v1.get_variable(
-            "v", [rows], initializer=v1.zeros_initializer(), use_resource=False
-        )
+        variable = variable_of(False, shape=[rows])
         value = tf.reshape(tf.identity(variable), [rows, 1])
         write = variable.assign_add(tf.ones([rows])).op
         with tf.control_dependencies([write]):
@@ -215,7 +213,7 @@ def test_no_step_copies_a_large_reference_variable_for_a_fetch(rows, copies):
 def test_explicit_control_dependencies_are_kept(resource):
     with tf.Graph().as_default():
         variable = variable_of(resource)
-        average = v1.get_variable("average", [2], initializer=v1.zeros_initializer())
+        average = variable_of(True, "average")
         write = variable.assign_add([1.0, 1.0])
         with tf.control_dependencies([write]), held_back():
             after = tf.identity(variable) * 1.0
@@ -256,9 +254,7 @@ def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
 def test_a_cycle_is_left_open_at_its_last_edge():
     # The program reads each variable after writing the other.
     with tf.Graph().as_default():
-        first, second = (
-            v1.get_variable(name, [], initializer=v1.zeros_initializer()) for name in "ab"
-        )
+        first, second = (variable_of(True, name, shape=[]) for name in "ab")
         add_first, add_second = first.assign_add(1.0).op, second.assign_add(1.0).op
         with tf.control_dependencies([add_second]), held_back():
             read_first = first.read_value() * 1.0
