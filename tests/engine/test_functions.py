@@ -85,8 +85,6 @@ class Schedule:
 NONE = " returned None; it must return a number or a scalar tensor. Is its `return` missing?"
 NEGATIVE = ": its value must not be negative; got -0.1."
 MUST = " must return a number or a scalar tensor; got "
-
-
 OWNERS = {
     "Table 't': learning_rate_fn": rate_of,
     "Table 't': the learning_rate of its SGD,": functools.partial(rate_of, of_optimizer=True),

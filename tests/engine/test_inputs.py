@@ -41,7 +41,7 @@ def check(table, features):
     )[0]
 
 
-X = Feature("x")
+X, Y = Feature("x"), Feature("y")
 WEIGHTED = Feature("x", weight_key="w")
 PAIR = tf.SparseTensor(*harness.sparse([[1], [2, 3]]))
 OUTSIDE = f": id {{}} is outside [0, 10).{DROP}"
@@ -55,6 +55,9 @@ STRINGS = tf.SparseTensor(PAIR.indices, ["1", "-1", "3"], PAIR.dense_shape)
 NUMBERS = Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))
 SEQUENCE = Feature("x", max_sequence_length=3)
 OTHERS = {"x": PAIR, "w": weights([1.0, 2.0], [3.0])}
+NAN = {"x": PAIR, "w": weights([1.0], [0.5, np.nan])}
+MISPLACED = tf.SparseTensor([[0, 0], [0, 2], [1, 1]], [1, 2, 3], [2, 2])
+REPEATED = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
 
 
 @pytest.mark.parametrize(
@@ -63,32 +66,17 @@ OTHERS = {"x": PAIR, "w": weights([1.0, 2.0], [3.0])}
         ([X], {"x": tf.constant([2**31 + 5, 1], tf.int64)}, OUTSIDE.format(2**31 + 5)),
         ([X], {"x": tf.constant([[1, 2], [-2, -1]])}, OUTSIDE.format(-2)),
         ([X], {"x": tf.ragged.constant([[1], [4, 11]])}, OUTSIDE.format(11)),
-        (
-            [WEIGHTED],
-            {"x": PAIR, "w": weights([1.0], [0.5, np.nan])},
-            ": weight nan is not finite.",
-        ),
+        ([WEIGHTED], NAN, ": weight nan is not finite."),
         ([WEIGHTED], {"x": PAIR, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),
         # Also if unknown strings are dropped before weights are checked.
         ([NUMBERS], {"x": STRINGS, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),
         ([WEIGHTED], OTHERS, ": its weights have other indices than its ids."),
         ([X], {"x": tf.zeros([0], tf.int64)}, ": the batch has no samples."),
-        (
-            [SEQUENCE],  # This index would belong to another sample.
-            {"x": tf.SparseTensor([[0, 0], [0, 2], [1, 1]], [1, 2, 3], [2, 2])},
-            ": sparse index [0 2] is outside the dense shape [2 2].",
-        ),
-        (
-            [SEQUENCE],
-            {"x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], [1, 2, 3, 4], [2, 3])},
-            ": two ids stand at position 2 of the sequence of sample 1.",
-        ),
+        # This index would belong to another sample.
+        ([SEQUENCE], {"x": MISPLACED}, ": sparse index [0 2] is outside the dense shape [2 2]."),
+        ([SEQUENCE], {"x": REPEATED}, ": two ids stand at position 2 of the sequence of sample 1."),
         # The first of several problems is reported.
-        (
-            [X, Feature("y")],
-            {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])},
-            OUTSIDE.format(20),
-        ),
+        ([X, Y], {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])}, OUTSIDE.format(20)),
     ],
 )
 def test_bad_values_stop_the_step(features, given, message):
@@ -101,7 +89,7 @@ def test_features_of_other_batch_sizes_stop_the_step():
         "need the same number."
     )
     both = {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])}
-    check_fails(other, check, table_of(X, Feature("y")), both)
+    check_fails(other, check, table_of(X, Y), both)
 
 
 def test_dense_weights_are_checked_at_run_time():
@@ -132,8 +120,8 @@ def test_a_sequence_of_another_batch_size_is_refused(known_by):
 
 
 def test_two_ids_at_one_position_are_accepted_if_they_are_cut_off():
-    ids = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
-    (read,) = check(table_of(Feature("x", max_sequence_length=2)), {"x": ids})  # Cuts position 2.
+    short = Feature("x", max_sequence_length=2)  # Cuts position 2.
+    (read,) = check(table_of(short), {"x": REPEATED})
     assert read.segments.numpy().tolist() == [0, 3]
     assert read.samples.numpy().tolist() == [0, 1]
 
@@ -245,7 +233,7 @@ def test_the_first_bad_id_of_several_tables_is_named():
         Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40))
     )
     x = inputs.source_of(small, X, {"x": tf.constant([2, 0], tf.int32)})
-    y = inputs.source_of(large, Feature("y"), {"y": tf.constant([2**40 - 1, 3], tf.int64)})
+    y = inputs.source_of(large, Y, {"y": tf.constant([2**40 - 1, 3], tf.int64)})
     z = inputs.source_of(small, Feature("z"), {"z": tf.constant([1, 7, -1, 4], tf.int64)})
     bad_input.checked([x.ids, y.ids])
     said = f"Feature z of table s: id 7 is outside [0, 3).{DROP}"
@@ -309,8 +297,6 @@ def test_the_first_problem_is_found_in_arrays(given, message):
 
 
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
-
-
 SPARSE = {
     "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
     "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
