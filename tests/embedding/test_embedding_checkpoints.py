@@ -208,24 +208,18 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
 
 
 TABLE = ee.TableConfig(4, 2)
+BY_ADAM = TABLE._replace(optimization_parameters=ee.AdamParameters(0.1))
+BY_STEP = TABLE._replace(learning_rate_fn=lambda step: 0.5)
 
 
 @pytest.mark.parametrize(
     "table, arguments, says",
     [
         (ee.TableConfig(9, 2), {}, "Table 't' is [9, 2], and 't' in"),
-        (
-            TABLE._replace(optimization_parameters=ee.AdamParameters(0.1)),
-            {},
-            "has no 't/Adam/m', the slot of its AdamParameters; it has ['t/Adagrad'].",
-        ),
+        (BY_ADAM, {}, "has no 't/Adam/m', the slot of its AdamParameters; it has ['t/Adagrad']."),
         (TABLE, {"variables": {"t": "u"}}, "Table 't': there is no table called 'u' in"),
         (TABLE, {"variables": {"u": "t"}}, "variables names ['u'], and the tables of the spec are"),
-        (
-            TABLE._replace(learning_rate_fn=lambda step: 0.5),
-            {},
-            "Table 't': its learning_rate_fn is a function of the global step; give",
-        ),
+        (BY_STEP, {}, "Table 't': its learning_rate_fn is a function of the global step; give"),
     ],
 )
 def test_a_refused_move_writes_no_files(table, arguments, says, tmp_path):

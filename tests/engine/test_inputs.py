@@ -297,6 +297,7 @@ def test_the_first_problem_is_found_in_arrays(given, message):
 
 
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
+NONE = [0, 0]  # The activation of a sample without an id.
 SPARSE = {
     "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
     "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
@@ -306,15 +307,10 @@ SPARSE = {
 @pytest.mark.parametrize(
     "combiner, how, features, want",
     [
-        (None, {}, {"x": [4, 5, -1]}, [ROWS[4], [0, 0], [0, 0]]),
-        ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], [0, 0], [0, 0]]),
-        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, [0, 0], ROWS[3]]),
-        (
-            "sum",
-            {"max_sequence_length": 2},
-            SPARSE,
-            [[ROWS[1], [0, 0]], [[0, 0]] * 2, [ROWS[3], [0, 0]]],
-        ),
+        (None, {}, {"x": [4, 5, -1]}, [ROWS[4], NONE, NONE]),
+        ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], NONE, NONE]),
+        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, NONE, ROWS[3]]),
+        ("sum", {"max_sequence_length": 2}, SPARSE, [[ROWS[1], NONE], [NONE] * 2, [ROWS[3], NONE]]),
     ],
 )
 def test_a_dropped_id_gives_zeros(combiner, how, features, want):
