@@ -232,18 +232,18 @@ def test_the_first_bad_id_of_several_tables_is_named():
     small, large = (
         Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40))
     )
-    x = inputs.source_of(small, X, {"x": tf.constant([2, 0], tf.int32)})
-    y = inputs.source_of(large, Y, {"y": tf.constant([2**40 - 1, 3], tf.int64)})
-    z = inputs.source_of(small, Feature("z"), {"z": tf.constant([1, 7, -1, 4], tf.int64)})
-    bad_input.checked([x.ids, y.ids])
-    said = f"Feature z of table s: id 7 is outside [0, 3).{DROP}"
-    check_fails(said, lambda: bad_input.checked([z.ids]))
-    given = {"z": tf.constant([0, -5, 1], tf.int32)}  # No int32 exceeds the large table: -5 drops.
-    kept = inputs.source_of(large, Feature("z"), given, DroppedIds(count=False).drop)
-    assert kept.ids.ids.numpy().tolist() == [0, 1]
-    batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
-    said = f"Feature z of table s: id -5 is outside [0, 3).{DROP}"
-    check_fails(said, lambda: bad_input.checked([x.ids, y.ids, batch.ids]))
+
+    def read(table, key, ids, dtype=tf.int64, drop=None):
+        return inputs.source_of(table, Feature(key), {key: tf.constant(ids, dtype)}, drop).ids
+
+    good = [read(small, "x", [2, 0], tf.int32), read(large, "y", [2**40 - 1, 3])]
+    bad_input.checked(good)
+    for others, ids, bad in (([], [1, 7, -1, 4], 7), (good, [-5, 1], -5)):
+        said = f"Feature z of table s: id {bad} is outside [0, 3).{DROP}"
+        check_fails(said, bad_input.checked, [*others, read(small, "z", ids)])
+    # No int32 exceeds the large table. A negative id is dropped all the same.
+    kept = read(large, "z", [0, -5, 1], tf.int32, DroppedIds(count=False).drop)
+    assert kept.ids.numpy().tolist() == [0, 1]
 
 
 def arrays(indices, ids, shape=(2, 4), places=None):
@@ -252,8 +252,8 @@ def arrays(indices, ids, shape=(2, 4), places=None):
 
 
 CUT = ([0, 0], [1, 2], [1, 3], [1, 3]), [0, 4, 1, 1]  # Two ids are cut off.
-BESIDE = inputs.SparsePlaces(np.array([[0, 0], [0, 4]]), np.array([2, 4]))
-READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}
+BESIDE = inputs.SparsePlaces(np.array([[0, 0], [0, 4]]), np.array([2, 4]))  # A column too far.
+READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}  # Was read already.
 
 
 @pytest.mark.parametrize(
