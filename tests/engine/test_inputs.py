@@ -160,10 +160,10 @@ PLACES, IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
         ),
         ((PLACES, [[5], [6]], SHAPE), [True, False, True, True]),
         ((PLACES, IDS, [2, -1]), [True, True, False, True]),
-        ((PLACES, IDS, [3, 3]), [True, True, True, False]),
+        ((PLACES, IDS, [3, 2]), [True, True, True, False]),
         # Of ragged ids: do row splits begin with 0, never decrease, and end with the number of ids?
         ((IDS, [0, 1, 1, 2]), [True]),
-        *(((IDS, splits), [False]) for splits in ([1, 2], [0, 2, 1, 2], [0, 1], [])),
+        *(((IDS, s), [False]) for s in ([1, 2], [-1, 0, 2], [0, 2, 1, 2], [0, 2, 3], [])),
         (([], []), [False]),
     ],
 )
