@@ -149,8 +149,7 @@ PLACES, IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
 @pytest.mark.parametrize(
     "parts, want",
     [
-        # Of sparse ids: has the shape two sizes? Has each id a place? Are the sizes at least 0?
-        # Are there at most two samples?
+        # Sparse: has the shape two sizes, has each id a place, are sizes >= 0, and samples <= 2?
         ((PLACES, IDS, SHAPE), [True, True, True, True]),
         ((np.zeros([0, 2]), [], [0, 0]), [True, True, True, True]),
         *(((PLACES, IDS, shape), [False, True, True, True]) for shape in ([2], [2, 3, 4], [])),
@@ -161,7 +160,7 @@ PLACES, IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
         ((PLACES, [[5], [6]], SHAPE), [True, False, True, True]),
         ((PLACES, IDS, [2, -1]), [True, True, False, True]),
         ((PLACES, IDS, [3, 2]), [True, True, True, False]),
-        # Of ragged ids: do row splits begin with 0, never decrease, and end with the number of ids?
+        # Ragged: do row splits begin with 0, never decrease, and end with the number of ids?
         ((IDS, [0, 1, 1, 2]), [True]),
         *(((IDS, s), [False]) for s in ([1, 2], [-1, 0, 2], [0, 2, 1, 2], [0, 2, 3], [])),
         (([], []), [False]),

@@ -345,7 +345,9 @@ def test_a_variable_of_another_process_is_read_alone(monkeypatch):
         here = variable_of(True, "here")
         with tf.device("/job:ps/task:0"):
             there = variable_of(True, "there")
+        update = v1.scatter_add(there, [0], [1.0]).op
         reads = variable_reads.in_place([here, there], v1.ConfigProto())
+        assert reads_before_writes.order([update], reads.values()) == 0  # They are between steps.
     types = {name: read.op.type for name, read in reads.items()}
     assert types == {"here:0": "_ReadVariablesOp", "there:0": "ReadVariableOp"}
 
