@@ -78,7 +78,7 @@ def require(problems: list[Problem], name: str) -> tf.Tensor:
             return tf.constant(False)
 
     with tf.name_scope(name):
-        return tf.cond(good, lambda: tf.constant(True), explain)
+        return tf.cond(good, lambda: tf.identity(good), explain)
 
 
 def readable(message: str) -> str:
@@ -104,7 +104,7 @@ def check_size(of: Ids | Source, samples: int | None, batch_size: int | None) ->
     """Raises ValueError if the static number of samples differs from `batch_size`."""
     if samples is not None and batch_size not in (None, samples):
         said = text("batch size", owner=of.owner, size=batch_size)
-        raise ValueError(said.replace("{}", str(samples), 1))
+        raise ValueError(said.replace("{}", str(samples)))
 
 
 def reading_holds(inputs: list[Ids]) -> list[tf.Tensor]:

@@ -151,7 +151,7 @@ class Cores:
     def inputs(self) -> dict[str, tf.Tensor]:
         """The per-core tensors of core 0 by name, without outputs of ops between cores."""
         exchanged = {one.output.name for one in self.collectives}
-        return {name: of[0] for name, of in self._per_core.items() if name not in exchanged}
+        return {name: mine for name, (mine, *_) in self._per_core.items() if name not in exchanged}
 
     def replicate(self, targets: Sequence[tf.Tensor]) -> list[list[tf.Tensor]]:
         """Copies the step of core 0 for the other cores, once per graph.
@@ -181,9 +181,9 @@ class Cores:
     def _replicated_input(
         self,
         inputs: Sequence[Any],
-        is_mirrored_variable: bool = False,
-        index: int = -1,
-        is_packed: bool = False,
+        is_mirrored_variable: bool | None = None,
+        index: int | None = None,
+        is_packed: bool | None = None,
         name: str | None = None,
     ) -> tf.Tensor:
         if len(inputs) != self.count or is_packed:
@@ -258,11 +258,9 @@ class Cores:
     ) -> tf.Tensor:
         groups = _constant("all_to_all: group_assignment", group_assignment)
         given = tf.convert_to_tensor(input)
-        shape = given.shape.as_list()
-        if shape[split_dimension] is not None:
-            shape[split_dimension] //= split_count
-        if shape[concat_dimension] is not None:
-            shape[concat_dimension] *= split_count
+        shape: list[Any] = list(given.shape.dims)  # A v1 Dimension may be unknown.
+        shape[split_dimension] //= split_count
+        shape[concat_dimension] *= split_count
 
         def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
             outputs = list(values)
@@ -425,8 +423,7 @@ def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Op
         for loop in _loops(op):
             waiting += loops.pop(loop, [])
         for name in (op.name, *(tensor.name for tensor in op.outputs)):
-            if name not in sources:
-                waiting += readers.get(name, [])
+            waiting += readers.get(name, [])
     return sorted(per_core.values(), key=lambda op: op._id)
 
 

@@ -327,7 +327,7 @@ def _read_sparse(source: Source) -> Ids:
 def _as_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns indices [n, 2] and dense shape [2]. `bad_input.checked` verifies both shapes."""
     indices, shape = value.indices, value.dense_shape
-    if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) != 2:
+    if tf.compat.dimension_value(indices.shape[1]) != 2:
         indices = _promised(indices, [None, 2])
     if not shape.shape.is_fully_defined():
         shape = _promised(shape, [2])

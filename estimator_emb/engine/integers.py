@@ -76,10 +76,9 @@ def as_matrices(tables: Sequence[Table], features: Mapping[str, Any]) -> Mapping
             if key is None or key not in features:
                 continue
             value = as_tensor(features[key])
-            rank = value.shape.rank or 0
-            inner = [] if is_composite(value) or rank < 3 else value.shape[1:-1].as_list()
-            if inner and set(inner) == {1}:
-                matrices[key] = tf.squeeze(value, list(range(1, rank - 1)))
+            inner = value.shape[1:-1]
+            if inner.rank and set(inner.as_list()) == {1} and not is_composite(value):
+                matrices[key] = tf.squeeze(value, list(range(1, 1 + inner.rank)))
     return matrices
 
 

@@ -70,40 +70,33 @@ def _sparse_problems(owner: str, value: tf.SparseTensor) -> list[Problem]:
         said = text("sparse shape", what=owner)
         problems.append((tf.equal(tf.size(shape), 2), message(said, shape)))
     extent = tf.shape(indices, out_type=tf.int64)
-    fits = tf.equal(_at(indices, extent, 0), tf.size(values, out_type=tf.int64))
+    wanted = tf.stack([tf.size(values, out_type=tf.int64), 2])
+    # False, not an error, if the indices have another rank.
+    same = tf.raw_ops.Equal(x=extent, y=wanted, incompatible_shape_error=False)
+    fits = tf.reduce_all(same)
     for tensor, rank in ((indices, 2), (values, 1)):
         if tensor.shape.rank is None:
             fits &= tf.equal(tf.rank(tensor), rank)
-    if indices.shape.rank is None or tf.compat.dimension_value(indices.shape[1]) is None:
-        fits &= tf.equal(_at(indices, extent, 1), 2)
     said = text("indices", what=owner)
     problems.append((fits, message(said, tf.size(values), extent)))
     return problems
 
 
-def _at(tensor: tf.Tensor, extent: tf.Tensor, axis: int) -> tf.Tensor:
-    """Returns `extent[axis]`, or -1 if the tensor's rank at run time is too low."""
-    if tensor.shape.rank is None:
-        extent = tf.concat([extent, [-1, -1]], axis=0)
-    return extent[axis]
-
-
 def _size_problems(ids: Ids, shape: tf.Tensor) -> list[Problem]:
     most = most_samples(ids.table, ids.feature)
-    batch = tf.concat([shape, [0]], axis=0)[0] if shape.shape.rank is None else shape[0]
+    held = tf.reduce_all(shape[:1] <= most)
     return [
         (tf.reduce_all(shape >= 0), message(text("negative", owner=ids.owner), shape)),
-        (batch <= most, message(text("large", owner=ids.owner, most=most), shape)),
+        (held, message(text("large", owner=ids.owner, most=most), shape)),
     ]
 
 
 def _ragged_problems(owner: str, value: tf.RaggedTensor) -> list[Problem]:
     splits, count = value.row_splits, tf.shape(value.values)[0]
-    # Gives an empty list of splits the ends 0 and -1, so that it never fits.
-    ends = tf.concat([splits[:1], splits[-1:], [0, -1]], axis=0)
+    # An empty list of splits has no ends, and never fits.
     fits = (
-        tf.equal(ends[0], 0)
-        & tf.equal(ends[1], tf.cast(count, splits.dtype))
+        tf.reduce_any(tf.equal(splits[:1], 0))
+        & tf.reduce_any(tf.equal(splits[-1:], tf.cast(count, splits.dtype)))
         & tf.reduce_all(splits[1:] >= splits[:-1])
     )
     return [(fits, message(text("splits", what=owner), count, splits))]

@@ -15,12 +15,8 @@ SlotVariableCreation = Callable[[Any, list[str], list[Callable[..., Any]]], Any]
 
 
 def clipvalue_of(low: float | None, high: float | None) -> ClipValue | None:
-    """Returns the limits of the gradient as a `clipvalue`: None, c for (-c, c), or both."""
-    if low is None and high is None:
-        return None
-    if low is not None and high is not None and low == -high and high > 0:
-        return high
-    return low, high
+    """Returns the limits of the gradient as a `clipvalue`, or None if there is no limit."""
+    return None if low is None and high is None else (low, high)
 
 
 class TF2Optimizer(OptimizationParameters):

@@ -1,5 +1,6 @@
 """Checkpoints move to TensorFlow 2's TPUEmbedding and back, checked with TensorFlow's own ops."""
 
+import contextlib
 import functools
 import pathlib
 
@@ -64,23 +65,26 @@ def everything(tmp_path_factory):
     return spec, saved, embedding.checkpoint_to_tensorflow(spec, path, str(folder / "tf2"))
 
 
-def restored(moved, made=theirs.TPUEmbedding):
-    """Restores a checkpoint that holds just this layer into a new layer. Returns layer and step."""
-    layer = made(moved.translation.features, None)
-    layer.build()
-    step = tf.Variable(0, dtype=tf.int64)
-    saver = tf.train.Checkpoint(embedding=layer, step=step)
+def restored(moved, made=theirs.TPUEmbedding, hosts=1):
+    """Restores all of a checkpoint into a layer, sharded as on a TPU of some hosts, and a step."""
+    from tensorflow.python.tpu import tpu_embedding_v2
+
+    creator = tpu_embedding_v2.make_sharded_variable_creator(["/cpu:0"] * hosts)
+    with tf.variable_creator_scope(creator) if hosts > 1 else contextlib.nullcontext():
+        layer = made(moved.translation.features, None)
+        layer.build()
+    saver = tf.train.Checkpoint(embedding=layer, step=tf.Variable(0, dtype=tf.int64))
     saver.restore(moved.checkpoint).assert_consumed()
-    return layer, int(step)
+    return saver
 
 
 def test_every_optimizer_resumes_in_tensorflow_2(everything):
     """TensorFlow finds each value under its name. Golden cases test the translated optimizers."""
     _, saved, moved = everything
-    layer, step = restored(moved)
-    assert step == 12
+    saver = restored(moved)
+    assert int(saver.step) == 12
     for one in MOVED:
-        variables = layer._variables[one.name]
+        variables = saver.embedding._variables[one.name]
         slots = {slot.name: slot.suffix for slot in one.parameters.slots}
         assert set(variables) == {"parameters", *slots}
         for slot, suffix in {"parameters": "", **slots}.items():
@@ -100,7 +104,7 @@ def test_every_optimizer_resumes_in_tensorflow_2(everything):
 
 def test_activations_in_tensorflow_2_are_equal(everything):
     spec, saved, moved = everything
-    layer, _ = restored(moved, theirs.TPUEmbeddingForServing)
+    layer = restored(moved, theirs.TPUEmbeddingForServing).embedding
     ids, weights = [[1, 1, 5], [0], [6, 2]], [[0.5, 2.0, 1.0], [3.0], [1.0, 0.25]]
     inputs = {"weights": tf.ragged.constant(weights).to_sparse()}
     inputs |= dict.fromkeys(moved.translation.features, tf.ragged.constant(ids).to_sparse())
@@ -117,26 +121,13 @@ def test_activations_in_tensorflow_2_are_equal(everything):
         np.testing.assert_allclose(got[f"of_{one.name}"], wanted, rtol=1e-5, atol=1e-6)
 
 
-def as_on_hosts(features, hosts):
-    """Returns a TPUEmbedding with variables sharded as on a TPU of several hosts."""
-    from tensorflow.python.tpu import tpu_embedding_v2
-
-    creator = tpu_embedding_v2.make_sharded_variable_creator(["/cpu:0"] * hosts)
-    with tf.variable_creator_scope(creator):
-        layer = theirs.TPUEmbedding(features, None)
-        layer.build()
-    return layer
-
-
 def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     """A 'mod' checkpoint of four TPU hosts moves to TensorFlow 2 on three hosts, and back."""
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 24)  # Three rows.
     moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, str(tmp_path / "tf2"))
     words = ROWS.copy()
-    layer = as_on_hosts(moved.translation.features, 3)
-    step = tf.Variable(0, dtype=tf.int64)
-    saver = tf.train.Checkpoint(embedding=layer, step=step)
-    saver.restore(moved.checkpoint).assert_consumed()
+    saver = restored(moved, hosts=3)
+    layer = saver.embedding
     for name, wanted in (("parameters", words), ("accumulators", words + 0.5)):
         parts = layer._variables["words"][name].variables
         assert [part.shape[0] for part in parts] == [5, 4, 4]
@@ -144,7 +135,7 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     layer._variables["words"]["parameters"].variables[1].assign_add(np.ones([4, 2]))
     words[5:9] += 1
     model = tf.train.Checkpoint(embedding=layer, dense=tf.Variable([1.0]))
-    path = tf.train.Checkpoint(model=model, step=step).save(str(tmp_path / "trained" / "ckpt"))
+    path = tf.train.Checkpoint(model=model, step=saver.step).save(f"{tmp_path}/trained/ckpt")
     for given, folder in ((path, "file"), (str(tmp_path / "trained"), "folder")):
         new = str(tmp_path / folder / "model.ckpt-7")
         back = embedding.checkpoint_from_tensorflow(given, new, {"words": WORDS})
@@ -183,11 +174,7 @@ def test_moved_checkpoints_have_tensorflows_keys(made, tmp_path):
     saved = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     path = write(tmp_path / "a.ckpt", {**saved, "global_step": np.int64(5)})
     moved = embedding.checkpoint_to_tensorflow(spec_of(tables), path, f"{tmp_path}/tf2")
-    layer = made(moved.translation.features, None)
-    layer.build()
-    step = tf.Variable(5, dtype=tf.int64, name="step")
-    saver = tf.train.Checkpoint(embedding=layer, step=step)
-    saver.restore(moved.checkpoint).assert_consumed()
+    saver = restored(moved, made)
     assert keys_of(moved.checkpoint) == keys_of(saver.save(f"{tmp_path}/own/ckpt"))
 
 
@@ -221,24 +208,18 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
 
 
 TABLE = ee.TableConfig(4, 2)
+BY_ADAM = TABLE._replace(optimization_parameters=ee.AdamParameters(0.1))
+BY_STEP = TABLE._replace(learning_rate_fn=lambda step: 0.5)
 
 
 @pytest.mark.parametrize(
     "table, arguments, says",
     [
         (ee.TableConfig(9, 2), {}, "Table 't' is [9, 2], and 't' in"),
-        (
-            TABLE._replace(optimization_parameters=ee.AdamParameters(0.1)),
-            {},
-            "has no 't/Adam/m', the slot of its AdamParameters; it has ['t/Adagrad'].",
-        ),
+        (BY_ADAM, {}, "has no 't/Adam/m', the slot of its AdamParameters; it has ['t/Adagrad']."),
         (TABLE, {"variables": {"t": "u"}}, "Table 't': there is no table called 'u' in"),
         (TABLE, {"variables": {"u": "t"}}, "variables names ['u'], and the tables of the spec are"),
-        (
-            TABLE._replace(learning_rate_fn=lambda step: 0.5),
-            {},
-            "Table 't': its learning_rate_fn is a function of the global step; give",
-        ),
+        (BY_STEP, {}, "Table 't': its learning_rate_fn is a function of the global step; give"),
     ],
 )
 def test_a_refused_move_writes_no_files(table, arguments, says, tmp_path):

@@ -98,8 +98,7 @@ def test_learning_rate_functions_get_the_step():
 
 
 @pytest.mark.parametrize(
-    "own",
-    [(None, None), (-1.0, None), (-1.0, 0.25), (-0.25, 0.125), (0.75, 2.0), (-2.0, -0.75)],
+    "own", [(None, None), (-1.0, None), (-1.0, 0.25), (-0.25, 0.125), (0.75, 2.0), (-2.0, -0.75)]
 )
 def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
     table = trained_by(embedding.SGD(clipvalue=None if own == (None, None) else own))

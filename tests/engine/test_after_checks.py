@@ -1,5 +1,7 @@
 """A step that fails on a bad batch writes nothing, whatever model_fn writes."""
 
+import itertools
+
 import delays
 import harness
 import numpy as np
@@ -16,16 +18,10 @@ from estimator_emb.spec.resolved import tables_of
 v1 = tf.compat.v1
 GOOD = {"x": np.array([0, 1, 2, 3], np.int32), "y": harness.sparse([[1], [], [2, 2], [0]])}
 IDS = GOOD["y"]
-BAD = {
-    "values and indices that differ in number": (
-        {"y": IDS._replace(values=np.array([1, 2, 2], np.int64))},
-        "Feature y of table y: its ids have 3 values, but indices of shape [4 2]",
-    ),
-    "a negative dense shape": (
-        {"y": IDS._replace(dense_shape=np.array([-4, 2], np.int64))},
-        "Feature y of table y: the dense shape [-4 2] of its ids is negative.",
-    ),
-}
+BAD = [  # Sparse ids, and the message of the check that they fail.
+    (IDS._replace(values=np.array([1, 2, 2])), "its ids have 3 values, but indices of shape [4 2]"),
+    (IDS._replace(dense_shape=[-4, 2]), "the dense shape [-4 2] of its ids is negative."),
+]
 
 
 class Model:
@@ -48,8 +44,8 @@ class Model:
             self.step = tf.group(train_op, lookup.apply_gradients())
         self.variables = {one.name: one for one in v1.global_variables()}
 
-    def run(self, session, **other):
-        batch = {**GOOD, **other}
+    def run(self, session, y=IDS):
+        batch = {**GOOD, "y": y}
         session.run(self.step, {self.fed[key]: value for key, value in batch.items()})
 
 
@@ -103,24 +99,21 @@ BUILDS = {
 }
 
 
-CASES = [
-    *((kind, native, 2) for kind in BUILDS for native in "01"),
-    *((kind, "1", 1) for kind in ("loop", "branch")),
-]
-
-
 @pytest.mark.fast(4)
-@pytest.mark.parametrize("kind, use_native, version", CASES)
+@pytest.mark.parametrize(
+    "kind, use_native, version",  # The version of TensorFlow's control flow.
+    [*itertools.product(BUILDS, "01", [2]), ("loop", "1", 1), ("branch", "1", 1)],
+)
 def test_a_failed_check_stops_every_write(kind, use_native, version, native, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", use_native)
     with delays.control_flow(version), tf.Graph().as_default(), v1.Session() as session:
         model = Model(*BUILDS[kind])
         session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
-        for bad, message in BAD.values():
+        for bad, message in BAD:
             before = session.run(model.variables)
             with pytest.raises(tf.errors.InvalidArgumentError) as error:
-                model.run(session, **bad)
-            assert f"assertion failed: [{message}" in error.value.message
+                model.run(session, y=bad)
+            assert f"assertion failed: [Feature y of table y: {message}" in error.value.message
             np.testing.assert_equal(session.run(model.variables), before)
         model.run(session)
         for name, value in session.run(model.variables).items():

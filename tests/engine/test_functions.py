@@ -33,8 +33,7 @@ def rate_of(function, *, of_optimizer=False):
 
 
 @pytest.mark.parametrize(
-    "value",
-    [0.25, 0, 3, np.float64(0.25), np.int32(1), np.array(0.5, np.float32), 1e-50],
+    "value", [0.25, 0, 3, np.float64(0.25), np.int32(1), np.array(0.5, np.float32), 1e-50]
 )
 def test_a_rate_function_may_return_a_number(value):
     assert rate_of(lambda step: value) == np.float32(value)
@@ -86,8 +85,6 @@ class Schedule:
 NONE = " returned None; it must return a number or a scalar tensor. Is its `return` missing?"
 NEGATIVE = ": its value must not be negative; got -0.1."
 MUST = " must return a number or a scalar tensor; got "
-
-
 OWNERS = {
     "Table 't': learning_rate_fn": rate_of,
     "Table 't': the learning_rate of its SGD,": functools.partial(rate_of, of_optimizer=True),

@@ -1,6 +1,7 @@
 """Each kind of bad input is an error that names feature, table and value, or is dropped."""
 
 import dataclasses
+import functools
 import logging
 
 import harness
@@ -9,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.engine import bad_input, inputs, integers, lookup
+from estimator_emb.engine import bad_input, inputs, integers, lookup, structure_checks
 from estimator_emb.engine.bad_input import readable
 from estimator_emb.engine.bad_values import explanation
 from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.engine.tables import sizes
 from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table
@@ -39,7 +41,7 @@ def check(table, features):
     )[0]
 
 
-X = Feature("x")
+X, Y = Feature("x"), Feature("y")
 WEIGHTED = Feature("x", weight_key="w")
 PAIR = tf.SparseTensor(*harness.sparse([[1], [2, 3]]))
 OUTSIDE = f": id {{}} is outside [0, 10).{DROP}"
@@ -53,6 +55,9 @@ STRINGS = tf.SparseTensor(PAIR.indices, ["1", "-1", "3"], PAIR.dense_shape)
 NUMBERS = Feature("x", weight_key="w", to_ids=lambda s: tf.strings.to_number(s, tf.int64))
 SEQUENCE = Feature("x", max_sequence_length=3)
 OTHERS = {"x": PAIR, "w": weights([1.0, 2.0], [3.0])}
+NAN = {"x": PAIR, "w": weights([1.0], [0.5, np.nan])}
+MISPLACED = tf.SparseTensor([[0, 0], [0, 2], [1, 1]], [1, 2, 3], [2, 2])
+REPEATED = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
 
 
 @pytest.mark.parametrize(
@@ -61,32 +66,17 @@ OTHERS = {"x": PAIR, "w": weights([1.0, 2.0], [3.0])}
         ([X], {"x": tf.constant([2**31 + 5, 1], tf.int64)}, OUTSIDE.format(2**31 + 5)),
         ([X], {"x": tf.constant([[1, 2], [-2, -1]])}, OUTSIDE.format(-2)),
         ([X], {"x": tf.ragged.constant([[1], [4, 11]])}, OUTSIDE.format(11)),
-        (
-            [WEIGHTED],
-            {"x": PAIR, "w": weights([1.0], [0.5, np.nan])},
-            ": weight nan is not finite.",
-        ),
+        ([WEIGHTED], NAN, ": weight nan is not finite."),
         ([WEIGHTED], {"x": PAIR, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),
         # Also if unknown strings are dropped before weights are checked.
         ([NUMBERS], {"x": STRINGS, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),
         ([WEIGHTED], OTHERS, ": its weights have other indices than its ids."),
         ([X], {"x": tf.zeros([0], tf.int64)}, ": the batch has no samples."),
-        (
-            [SEQUENCE],  # This index would belong to another sample.
-            {"x": tf.SparseTensor([[0, 0], [0, 2], [1, 1]], [1, 2, 3], [2, 2])},
-            ": sparse index [0 2] is outside the dense shape [2 2].",
-        ),
-        (
-            [SEQUENCE],
-            {"x": tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], [1, 2, 3, 4], [2, 3])},
-            ": two ids stand at position 2 of the sequence of sample 1.",
-        ),
+        # This index would belong to another sample.
+        ([SEQUENCE], {"x": MISPLACED}, ": sparse index [0 2] is outside the dense shape [2 2]."),
+        ([SEQUENCE], {"x": REPEATED}, ": two ids stand at position 2 of the sequence of sample 1."),
         # The first of several problems is reported.
-        (
-            [X, Feature("y")],
-            {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])},
-            OUTSIDE.format(20),
-        ),
+        ([X, Y], {"x": tf.constant([1, 20]), "y": tf.constant([30, 2])}, OUTSIDE.format(20)),
     ],
 )
 def test_bad_values_stop_the_step(features, given, message):
@@ -99,7 +89,7 @@ def test_features_of_other_batch_sizes_stop_the_step():
         "need the same number."
     )
     both = {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])}
-    check_fails(other, check, table_of(X, Feature("y")), both)
+    check_fails(other, check, table_of(X, Y), both)
 
 
 def test_dense_weights_are_checked_at_run_time():
@@ -130,8 +120,8 @@ def test_a_sequence_of_another_batch_size_is_refused(known_by):
 
 
 def test_two_ids_at_one_position_are_accepted_if_they_are_cut_off():
-    ids = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
-    (read,) = check(table_of(Feature("x", max_sequence_length=2)), {"x": ids})  # Cuts position 2.
+    short = Feature("x", max_sequence_length=2)  # Cuts position 2.
+    (read,) = check(table_of(short), {"x": REPEATED})
     assert read.segments.numpy().tolist() == [0, 3]
     assert read.samples.numpy().tolist() == [0, 1]
 
@@ -150,6 +140,50 @@ def test_rank_of_sparse_ids_is_checked_at_run_time(limit):
         value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
         got = session.run([read.ids, read.segments], {ids: value})
     assert [one.tolist() for one in got] == [[4], [limit or 1]]  # Sample 1, or its position 0.
+
+
+RAGGED = functools.partial(tf.RaggedTensor.from_row_splits, validate=False)
+PLACES, IDS, SHAPE = [[0, 0], [1, 2]], [5, 6], [2, 3]
+
+
+@pytest.mark.parametrize(
+    "parts, want",
+    [
+        # Sparse: has the shape two sizes, has each id a place, are sizes >= 0, and samples <= 2?
+        ((PLACES, IDS, SHAPE), [True, True, True, True]),
+        ((np.zeros([0, 2]), [], [0, 0]), [True, True, True, True]),
+        *(((PLACES, IDS, shape), [False, True, True, True]) for shape in ([2], [2, 3, 4], [])),
+        *(
+            ((places, IDS, SHAPE), [True, False, True, True])
+            for places in (PLACES[:1], [[0], [1]], [[[0, 0]], [[1, 2]]], [0, 1], 0)
+        ),
+        ((PLACES, [[5], [6]], SHAPE), [True, False, True, True]),
+        ((PLACES, IDS, [2, -1]), [True, True, False, True]),
+        ((PLACES, IDS, [3, 2]), [True, True, True, False]),
+        # Ragged: do row splits begin with 0, never decrease, and end with the number of ids?
+        ((IDS, [0, 1, 1, 2]), [True]),
+        *(((IDS, s), [False]) for s in ([1, 2], [-1, 0, 2], [0, 2, 1, 2], [0, 2, 3], [])),
+        (([], []), [False]),
+    ],
+)
+def test_parts_of_unknown_shape_must_fit(parts, want, monkeypatch):
+    monkeypatch.setattr(sizes, "physical", lambda: 2 * 2 * 8)  # Two samples, dimension 2.
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fed = [tf.compat.v1.placeholder(tf.int64) for _ in parts]
+        value = tf.SparseTensor(*fed) if len(fed) == 3 else RAGGED(*fed)
+        problems = structure_checks.problems(inputs.source_of(table_of(X), X, {"x": value}).ids)
+        held = session.run([holds for holds, _ in problems], dict(zip(fed, parts, strict=True)))
+    assert held == want
+
+
+@pytest.mark.parametrize(
+    "memory, dimension, length, most",  # A sample takes 8 bytes per number: gradients too.
+    [(8 * 20, 2, 0, 10), (8 * 20, 2, 3, 3), (8, 2, 0, 1), (2**60, 1, 0, 2**31 - 1)],
+)
+def test_the_largest_batch_fits_into_memory(memory, dimension, length, most, monkeypatch):
+    monkeypatch.setattr(sizes, "physical", lambda: memory)
+    table, feature = Table("t", TableConfig(5, dimension), ()), Feature("x", length)
+    assert structure_checks.most_samples(table, feature) == most
 
 
 ONE = tf.SparseTensor([[0, 0]], [1], [1, 1])
@@ -197,18 +231,18 @@ def test_the_first_bad_id_of_several_tables_is_named():
     small, large = (
         Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40))
     )
-    x = inputs.source_of(small, X, {"x": tf.constant([2, 0], tf.int32)})
-    y = inputs.source_of(large, Feature("y"), {"y": tf.constant([2**40 - 1, 3], tf.int64)})
-    z = inputs.source_of(small, Feature("z"), {"z": tf.constant([1, 7, -1, 4], tf.int64)})
-    bad_input.checked([x.ids, y.ids])
-    said = f"Feature z of table s: id 7 is outside [0, 3).{DROP}"
-    check_fails(said, lambda: bad_input.checked([z.ids]))
-    given = {"z": tf.constant([0, -5, 1], tf.int32)}  # No int32 exceeds the large table: -5 drops.
-    kept = inputs.source_of(large, Feature("z"), given, DroppedIds(count=False).drop)
-    assert kept.ids.ids.numpy().tolist() == [0, 1]
-    batch = inputs.source_of(small, Feature("z"), {"z": tf.constant([-5, 1], tf.int64)})
-    said = f"Feature z of table s: id -5 is outside [0, 3).{DROP}"
-    check_fails(said, lambda: bad_input.checked([x.ids, y.ids, batch.ids]))
+
+    def read(table, key, ids, dtype=tf.int64, drop=None):
+        return inputs.source_of(table, Feature(key), {key: tf.constant(ids, dtype)}, drop).ids
+
+    good = [read(small, "x", [2, 0], tf.int32), read(large, "y", [2**40 - 1, 3])]
+    bad_input.checked(good)
+    for others, ids, bad in (([], [1, 7, -1, 4], 7), (good, [-5, 1], -5)):
+        said = f"Feature z of table s: id {bad} is outside [0, 3).{DROP}"
+        check_fails(said, bad_input.checked, [*others, read(small, "z", ids)])
+    # No int32 exceeds the large table. A negative id is dropped all the same.
+    kept = read(large, "z", [0, -5, 1], tf.int32, DroppedIds(count=False).drop)
+    assert kept.ids.numpy().tolist() == [0, 1]
 
 
 def arrays(indices, ids, shape=(2, 4), places=None):
@@ -217,8 +251,8 @@ def arrays(indices, ids, shape=(2, 4), places=None):
 
 
 CUT = ([0, 0], [1, 2], [1, 3], [1, 3]), [0, 4, 1, 1]  # Two ids are cut off.
-BESIDE = inputs.SparsePlaces(np.array([[0, 0], [0, 4]]), np.array([2, 4]))
-READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}
+BESIDE = inputs.SparsePlaces(np.array([[0, 0], [0, 4]]), np.array([2, 4]))  # A column too far.
+READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}  # Was read already.
 
 
 @pytest.mark.parametrize(
@@ -262,8 +296,7 @@ def test_the_first_problem_is_found_in_arrays(given, message):
 
 
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
-
-
+NONE = [0, 0]  # The activation of a sample without an id.
 SPARSE = {
     "x": tf.SparseTensor(*harness.sparse([[1, 7, 2], [-1], [3]])),
     "w": tf.SparseTensor(*harness.sparse([[1.0, np.nan, 3.0], [5.0], [2.0]], np.float32)),
@@ -273,15 +306,10 @@ SPARSE = {
 @pytest.mark.parametrize(
     "combiner, how, features, want",
     [
-        (None, {}, {"x": [4, 5, -1]}, [ROWS[4], [0, 0], [0, 0]]),
-        ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], [0, 0], [0, 0]]),
-        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, [0, 0], ROWS[3]]),
-        (
-            "sum",
-            {"max_sequence_length": 2},
-            SPARSE,
-            [[ROWS[1], [0, 0]], [[0, 0]] * 2, [ROWS[3], [0, 0]]],
-        ),
+        (None, {}, {"x": [4, 5, -1]}, [ROWS[4], NONE, NONE]),
+        ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], NONE, NONE]),
+        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, NONE, ROWS[3]]),
+        ("sum", {"max_sequence_length": 2}, SPARSE, [[ROWS[1], NONE], [NONE] * 2, [ROWS[3], NONE]]),
     ],
 )
 def test_a_dropped_id_gives_zeros(combiner, how, features, want):

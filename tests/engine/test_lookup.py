@@ -90,45 +90,35 @@ def test_integers_for_a_string_column_are_refused(form, kind):
     assert said.startswith(f"{begin}strings; got {dtype}.")
 
 
-def make_table(vocabulary, dimension, combiner, features):
-    return Table("t", TableConfig(vocabulary, dimension, combiner=combiner), tuple(features))
-
-
-def run(table, features, weights, gradients):
-    """Returns activations by feature, distinct ids and their row gradients."""
-    read = bad_input.checked(
-        [inputs.source_of(table, one, features).ids for one in table.features]
-    )[0]
-    rows, occurrences = lookup.distinct(read, table.config.combiner)
-    values = tf.gather(weights, rows)
-    activations = [lookup.combine(values, one) for one in occurrences]
-    summed = lookup.row_gradients(gradients, occurrences, tf.size(rows), table.config.dimension)
-    return activations, rows.numpy(), summed.numpy()
+def run(table, features, weights, gradient):
+    """Returns the activation of a table's only feature, distinct ids and their row gradients."""
+    (feature,) = table.features
+    ids, _ = bad_input.checked([inputs.source_of(table, feature, features).ids])
+    rows, occurrences = lookup.distinct(ids, table.config.combiner)
+    activation = lookup.combine(tf.gather(weights, rows), occurrences[0])
+    summed = lookup.row_gradients([gradient], occurrences, tf.size(rows), table.config.dimension)
+    return activation, rows.numpy(), summed.numpy()
 
 
 @pytest.mark.parametrize("ids", [[0, 4, 0, 2], [[0], [4], [0], [2]]], ids=["vector", "one wide"])
 def test_a_table_without_combiner_gives_each_sample_its_row(ids):
     weights = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
     gradient = np.arange(1, 9, dtype=np.float32).reshape(4, 2)
-    table = make_table(5, 2, None, [Feature("x")])
-    (activation,), rows, summed = run(table, {"x": tf.constant(ids)}, weights, [gradient])
+    table = Table("t", TableConfig(5, 2, combiner=None), (Feature("x"),))
+    activation, rows, summed = run(table, {"x": tf.constant(ids)}, weights, gradient)
     np.testing.assert_array_equal(activation, weights[[0, 4, 0, 2]])
     slope = {0: gradient[0] + gradient[2], 4: gradient[1], 2: gradient[3]}
     assert sorted(rows.tolist()) == sorted(slope)
     np.testing.assert_array_equal(summed, [slope[row] for row in rows])
 
 
-def table_of_words():
-    word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
-    (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
-    return table, np.arange(6, dtype=np.float32).reshape(3, 2)
-
-
 def test_integers_for_a_column_of_strings_are_its_ids():
     """Programs written for a TPU look words up in input_fn, and give the ids."""
-    table, weights = table_of_words()
+    word = fc.categorical_column_with_vocabulary_list("word", ["a", "b", "c"])
+    (table,) = tables_of_columns([fc.embedding_column(word, 2, combiner="sum")])
+    weights = np.arange(6, dtype=np.float32).reshape(3, 2)
     features = {"word": tf.ragged.constant([[2, 1], [0]])}
-    (activation,), _, _ = run(table, features, weights, [np.zeros([2, 2], np.float32)])
+    activation, _, _ = run(table, features, weights, np.zeros([2, 2], np.float32))
     np.testing.assert_array_equal(activation, [weights[2] + weights[1], weights[0]])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"id 3 is outside \[0, 3\)"):
-        run(table, {"word": tf.constant([[3]])}, weights, [np.zeros([1, 2], np.float32)])
+        run(table, {"word": tf.constant([[3]])}, weights, np.zeros([1, 2], np.float32))

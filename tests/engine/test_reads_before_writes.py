@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from delays import control_flow, held_back, slowly
 
-from estimator_emb.engine.ordering import reads_before_writes
+from estimator_emb.engine.ordering import accesses, reads_before_writes, variable_reads
 
 v1 = tf.compat.v1
 
@@ -105,8 +105,8 @@ WRITES = {
 }
 
 
-def variable_of(resource):
-    return v1.get_variable("v", [2], initializer=v1.zeros_initializer(), use_resource=resource)
+def variable_of(resource, name="v", shape=(2,)):
+    return v1.get_variable(name, shape, initializer=v1.zeros_initializer(), use_resource=resource)
 
 
 def in_steps(write, *fetched, steps=3):
@@ -192,9 +192,7 @@ def test_adam_powers_are_read_before_they_are_updated():
 @pytest.mark.parametrize("rows", [4, 1 << 15])  # More than 64 KiB is large: see the next test.
 def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
     with tf.Graph().as_default():
-        variable = v1.get_variable(
-            "v", [rows], initializer=v1.zeros_initializer(), use_resource=False
-        )
+        variable = variable_of(False, shape=[rows])
         value = tf.reshape(tf.identity(variable), [rows, 1])
         write = variable.assign_add(tf.ones([rows])).op
         with tf.control_dependencies([write]):
@@ -215,7 +213,7 @@ def test_no_step_copies_a_large_reference_variable_for_a_fetch(rows, copies):
 def test_explicit_control_dependencies_are_kept(resource):
     with tf.Graph().as_default():
         variable = variable_of(resource)
-        average = v1.get_variable("average", [2], initializer=v1.zeros_initializer())
+        average = variable_of(True, "average")
         write = variable.assign_add([1.0, 1.0])
         with tf.control_dependencies([write]), held_back():
             after = tf.identity(variable) * 1.0
@@ -256,9 +254,7 @@ def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
 def test_a_cycle_is_left_open_at_its_last_edge():
     # The program reads each variable after writing the other.
     with tf.Graph().as_default():
-        first, second = (
-            v1.get_variable(name, [], initializer=v1.zeros_initializer()) for name in "ab"
-        )
+        first, second = (variable_of(True, name, shape=[]) for name in "ab")
         add_first, add_second = first.assign_add(1.0).op, second.assign_add(1.0).op
         with tf.control_dependencies([add_second]), held_back():
             read_first = first.read_value() * 1.0
@@ -340,6 +336,45 @@ def calls_to_order(ops):
 
 def test_ordering_takes_linear_time():
     assert calls_to_order(400) < 4.1 * calls_to_order(100)
+
+
+def test_a_variable_of_another_process_is_read_alone(monkeypatch):
+    devices = tf.config.list_physical_devices("CPU")
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda: devices)
+    with tf.Graph().as_default():
+        here = variable_of(True, "here")
+        with tf.device("/job:ps/task:0"):
+            there = variable_of(True, "there")
+        update = v1.scatter_add(there, [0], [1.0]).op
+        reads = variable_reads.in_place([here, there], v1.ConfigProto())
+        assert reads_before_writes.order([update], reads.values()) == 0  # They are between steps.
+    types = {name: read.op.type for name, read in reads.items()}
+    assert types == {"here:0": "_ReadVariablesOp", "there:0": "ReadVariableOp"}
+
+
+def test_the_accesses_of_a_captured_variable_are_found():
+    """The inner of two functions captures the variable through the outer function."""
+    graphs = []
+    with tf.Graph().as_default():
+        variable = v1.get_variable("v", [2], use_resource=True)
+
+        @tf.function
+        def outer():
+            graphs.append(v1.get_default_graph())
+            handle = tf.identity(graphs[0].capture(variable.handle))
+            tf.function(lambda: inner(handle))()
+
+        def inner(handle):
+            graphs.append(v1.get_default_graph())
+            value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+            tf.raw_ops.AssignAddVariableOp(resource=handle, value=value)
+
+        outer.get_concrete_function()
+    found = [list(accesses.variables_of(graph)) for graph in graphs]
+    assert [[one.name for one in of_graph] for of_graph in found] == [["v"], ["v"]]
+    types = [[[op.type for op in ops] for ops in (one.reads, one.writes)] for (one,) in found]
+    of_inner = [["ReadVariableOp"], ["AssignAddVariableOp"]]
+    assert types == [[[], ["StatefulPartitionedCall"]], of_inner]
 
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("emulated", marks=pytest.mark.slow)])

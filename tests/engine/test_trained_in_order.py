@@ -165,6 +165,7 @@ class SumsTable(harness.Fetches):
     def begin(self):
         tables = [one for one in v1.trainable_variables() if one.shape == (3, 2)]
         self.sum = tf.reduce_sum(tf.identity(tables[0]))
+        self.before_saved_read = [op.type for op in tables[0]._graph_element.op.control_inputs]
 
 
 @pytest.mark.fast(2)
@@ -180,6 +181,7 @@ def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, k
     np.testing.assert_allclose(hook.values, expected, rtol=1e-6)
     read = hook.sum.op.inputs[0].op.inputs[0].op
     assert read.type == "ReadVariableOp"
-    assert [op.type for op in read.control_inputs] == ["DisableCopyOnRead"]
+    before_read = [op.type for op in read.control_inputs]
+    assert before_read == hook.before_saved_read == ["DisableCopyOnRead"]
     later = {op.type for op in read._control_outputs}
     assert later & {"HostTablesUpdate", "ResourceScatterUpdate"}

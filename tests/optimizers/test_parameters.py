@@ -122,8 +122,18 @@ def test_frequency_estimator_fixes_the_common_arguments():
 
 def test_only_non_lazy_adam_updates_untouched_rows():
     for ours in PARAMETERS:
-        assert ours(**example_arguments(ours)).updates_untouched_rows is False
+        value = ours(**example_arguments(ours))
+        assert value.use_gradient_accumulation is True and value.updates_untouched_rows is False
     assert optimizers.AdamParameters(0.1, lazy_adam=False).updates_untouched_rows is True
+
+
+def test_other_defaults_are_those_of_tensorflow_2_15():
+    """Of arguments for which no suite of formulas uses the default."""
+    assert optimizers.AdagradParameters(0.5).initial_accumulator == 0.1
+    assert optimizers.ProximalAdagradParameters(0.5).initial_accumulator == 0.1
+    assert optimizers.ProximalYogiParameters().learning_rate == 0.01
+    assert optimizers.FtrlParameters(0.5).allow_zero_accumulator is False
+    assert optimizers.RMSPropParameters(0.5, 0.5, 0.5, 0.5).initial_ms == 0.0
 
 
 # Validation.

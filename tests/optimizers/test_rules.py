@@ -164,8 +164,6 @@ def test_reference_pipeline_equals_golden(combiner):
 
 EXTREME = {one.name: one for one in OPTIMIZERS}
 FLOAT32 = np.finfo(np.float32)
-
-
 SLOTS, GRADIENTS, WEIGHTS = (
     np.float32(one).reshape(-1, 1)
     for one in np.meshgrid((0, 1e-45, 1e-40, 0.1), (0, 1e-20, -1e-20, 1, 1e20, -1e20), (0, -2))
@@ -218,7 +216,6 @@ def test_frequency_estimator_counts_the_threshold_as_an_outlier():
 # TensorFlow's kernels in float64, so that only a wrong formula can differ.
 
 SHAPE = (3, 2)
-RULE_EXAMPLES = settings(max_examples=10)
 
 
 def numbers(low, high):
@@ -320,7 +317,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("name", KERNELS)
-@RULE_EXAMPLES
+@settings(max_examples=10)
 @given(data=st.data(), lr=learning_rates, g=gradients, w=weights)
 def test_rule_equals_kernel(name, data, lr, g, w):
     kernel = KERNELS[name]

@@ -19,8 +19,9 @@ def in_place(variables: Iterable[tf.Variable], session_config: Any) -> dict[str,
     A session with a single device reads all its resource variables by the same two ops. It prepares
     these much sooner than two ops for each variable. Variables of other tasks are read alone.
     """
-    cpus = session_config.device_count.get("CPU", 1) if session_config else 1
-    single = cpus == 1 and {one.device_type for one in tf.config.list_physical_devices()} == {"CPU"}
+    cpus = session_config and session_config.device_count.get("CPU")
+    kinds = {one.device_type for one in tf.config.list_physical_devices()}
+    single = cpus in (None, 1) and kinds == {"CPU"}
     together, reads = {}, {}
     for one in variables:
         handle = getattr(one, "handle", None)

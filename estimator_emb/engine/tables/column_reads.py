@@ -12,6 +12,7 @@ also asks by name, but only while the object transforms that column. Then it get
 import contextlib
 import contextvars
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -107,7 +108,8 @@ class ColumnReads:
         finally:
             _reads.reset(now)
         # A model_fn may create its columns again. Then initializers differ.
-        return next((own for own in alike if own[1].column == column), alike[0] if alike else None)
+        same = (own for own in alike if own[1].column == column)
+        return next(itertools.chain(same, alike), None)
 
     def _ids_of(self, seen: int) -> Any:
         if seen not in self._read:

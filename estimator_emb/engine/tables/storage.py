@@ -339,9 +339,8 @@ def constant(value: float) -> Callable[..., tf.Tensor]:
     def initializer(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
         made = tf.compat.v1.get_collection_ref((constant, value, dtype))
         if not made:
-            zero = tf.raw_ops.RandomUniformInt(
-                shape=tf.constant([], tf.int32), minval=0, maxval=1, seed=1, seed2=1
-            )
+            scalar = tf.constant([], tf.int32)
+            zero = tf.raw_ops.RandomUniformInt(shape=scalar, minval=0, maxval=1, seed=1)
             made.append(tf.constant(value, dtype) + tf.cast(zero, dtype))
         return tf.fill(shape, made[0])
 
