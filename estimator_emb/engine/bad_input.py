@@ -78,7 +78,7 @@ def require(problems: list[Problem], name: str) -> tf.Tensor:
             return tf.constant(False)
 
     with tf.name_scope(name):
-        return tf.cond(good, lambda: tf.identity(good), explain)
+        return tf.cond(good, lambda: tf.constant(True), explain)
 
 
 def readable(message: str) -> str:

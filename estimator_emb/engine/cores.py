@@ -181,9 +181,9 @@ class Cores:
     def _replicated_input(
         self,
         inputs: Sequence[Any],
-        is_mirrored_variable: bool | None = None,
-        index: int | None = None,
-        is_packed: bool | None = None,
+        is_mirrored_variable: bool = False,
+        index: int = -1,
+        is_packed: bool = False,
         name: str | None = None,
     ) -> tf.Tensor:
         if len(inputs) != self.count or is_packed:
@@ -258,9 +258,11 @@ class Cores:
     ) -> tf.Tensor:
         groups = _constant("all_to_all: group_assignment", group_assignment)
         given = tf.convert_to_tensor(input)
-        shape: list[Any] = list(given.shape.dims)  # A v1 Dimension may be unknown.
-        shape[split_dimension] //= split_count
-        shape[concat_dimension] *= split_count
+        shape = given.shape.as_list()
+        if shape[split_dimension] is not None:
+            shape[split_dimension] //= split_count
+        if shape[concat_dimension] is not None:
+            shape[concat_dimension] *= split_count
 
         def combine(values: list[tf.Tensor]) -> list[tf.Tensor]:
             outputs = list(values)

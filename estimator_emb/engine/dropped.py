@@ -44,7 +44,7 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
         if table not in self._totals:
             # On the device of ordinary ops: workers would share a variable on a parameter server.
-            with tf.device(tf.no_op().device):
+            with tf.device(tf.constant(False).device):
                 self._totals[table] = tf.compat.v1.Variable(
                     tf.constant(0, tf.int64),
                     name=f"estimator_emb_bad_ids/{table}",
@@ -54,7 +54,7 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
                 )
         count = tf.math.count_nonzero(bad)
         self.of_batch.setdefault(table, []).append(count)
-        return self._totals[table].assign_add(count).op
+        return self._totals[table].assign_add(count, read_value=False)
 
     def summarize(self, after: list[tf.Tensor]) -> None:
         """Adds the counts to the graph's summaries. They are read after the tensors in `after`."""

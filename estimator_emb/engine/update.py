@@ -62,7 +62,10 @@ def _core_by_core(
     Source: `tpu_estimator_gradients_test.py` of tensorflow-estimator, which pins this on hardware
     for two cores; the order beyond the second core is our choice.
     """
-    core_of = [one.ids.samples * num_cores // one.ids.batch for one in features]
+    per_core = tf.maximum(features[0].ids.batch // num_cores, 1)
+    core_of = [
+        tf.minimum(occurrences.ids.samples // per_core, num_cores - 1) for occurrences in features
+    ]
     owner = tf.cast(rows, tf.int64) % num_cores
     updates = []
     for turn in range(num_cores):
@@ -134,7 +137,7 @@ def _update_all(rule, variables, _, inputs):
     with tf.control_dependencies(after):
         return tf.group(
             *(
-                variable.assign(values).op
+                variable.assign(values, read_value=False)
                 for variable, values in zip(everything, after, strict=True)
             )
         )

@@ -132,6 +132,8 @@ class _Ordering:
 
     def apply(self) -> int:
         racing = list(self._racing())
+        if not racing:
+            return 0
         reads = [read for _, variable_reads, _ in racing for read in variable_reads]
         self._all = structure.leading_to([*self._roots, *reads], self._before)
         self._places = structure.OpPlaces(self._all, self._before)
