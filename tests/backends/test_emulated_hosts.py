@@ -166,8 +166,7 @@ def test_a_host_feeds_its_own_cores_and_evaluates_alone(tmp_path):
     context = topology.EmulatedContext(*shape, second, eval_on_tpu=True, **sizes)
     for mode, expected in {"train": (16, range(8, 16), 32 / 2), "eval": (8, range(8), 24)}.items():
         with context.with_mode(mode) as of_mode:
-            seen = of_mode.num_replicas, of_mode.own_cores, of_mode.own_batch_size
-            assert seen == expected
+            assert (of_mode.num_replicas, of_mode.own_cores, of_mode.own_batch_size) == expected
 
 
 def test_topology_has_the_requested_number_of_cores():

@@ -57,82 +57,13 @@ def test_names_that_begin_with_a_dash():
     assert (options.checkpoint, options.out) == ("-a", "-b")
 
 
-WRONG = [
-    "run",
-    "run nowhere.py",
-    "check @folder",
-    "cluster nowhere.py",
-    "run --map=gs://bucket=/data x.py",
-    "run --map gs://bucket=/data x.py",
-    "run --shards=12 x.py",
-    "run --topology=v9-8 x.py",
-    "run --device=tpu --topology=v3-32 @script",
-    "run --shards=32 --topology=v3-32 @script",
-    "run --device=tpu --shards=2 @script",
-    "run --seed=-1 @script",
-    "run --seed=4294967296 @script",
-    "run --seed=1.0 @script",
-    "run --hosts @script",
-    "cluster --hosts=2 @script",
-    "cluster --device=pjrt --hosts=2 --ps=1 @script",
-    "cluster --device=pjrt --hosts=2 --evaluator @script",
-    "cluster --devices=2 @script",
-    "cluster --restarts=-1 @script",
-    "check --generations=v4,v9 x.py",
-    "check --timeout=-1 x.py",
-    "compare A",
-    "compare @mod @mod --rtol=-1",
-    "compare @mod @mod --atol=nan",
-    "compare @mod nowhere",
-    "compare @mod @mod --plot=x.pdf",
-    "compare @mod @mod --plot=nowhere/x.png",
-    "check --compiler_python=/nowhere/python @script",
-    "convert @mod @folder/new",
-    "convert @mod @folder/new --table=words --to-hosts=2 --reverse --hosts=2",
-    "export @mod --to=npz",
-    "migrate @folder/no.py",
-    "export A --to=npz --tables=x B",
-    "export A B",
-    "export --to=npz --slots",
-    "run @wild.py",
-    "check @wild.py",
-    "cluster @wild.py",
-    "compare @wild @wild",
-    "migrate @wild.py",
-    "migrate --explain @wild",
-    "@wild",
-]
-"""Wrong calls. @folder, @script and @mod stand for an empty folder, a program and a checkpoint.
+INVALID = json.loads((processes.ROOT / "tests/data/invalid_calls.json").read_text())
+"""Kind -> invalid calls. To refuse those of a checkpoint, TensorFlow must read it.
 
-@wild stands for a name with control characters, which no command prints.
+@folder, @script and @mod stand for an empty folder, a program and a checkpoint. @wild stands for a
+name with control characters, which no command prints.
 """
 WILD = "\x1b[2J\x9b"
-
-UNFIT = [
-    "compare @folder @mod",
-    "inspect @folder/no",
-    "inspect @folder",
-    "inspect @mod/model.ckpt-7.index",
-    "convert @folder/no @folder/new --table=words",
-    "convert @mod @mod/model.ckpt-7 --table=words",
-    "convert @mod @script/new/model.ckpt-7 --table=words",
-    "convert @mod @folder/new --table=words --reverse",
-    "export @folder/no.index @folder/new --to=npz",
-    "export @mod @folder --to=npz",
-    "export @mod @folder/new --to=npz --table=nothing",
-    "export @mod @folder/new --to=npz --table=few --table=few",
-    "export @mod @folder/new --to=npz --from=div",
-    "export @mod @folder/new --to=keras --slots",
-    "export @mod @folder/new --to=keras --vocabulary=words=@script",
-    "export @mod @folder/new --to=npz --allow-unlabelled",
-    "export @mod @folder/new --to=npz --vocabulary=words",
-    "export @mod @folder/new --to=npz --table=few --vocabulary=words=@script",
-    "export @mod @folder/new --to=npz --vocabulary=words=@folder/no",
-    "inspect @wild",
-    "convert @wild @wild --table=x",
-    "export @wild @wild --to=npz",
-]
-"""Calls that TensorFlow must refuse, because it reads the checkpoint."""
 
 
 COUNTS = {
@@ -192,10 +123,10 @@ def places(tmp_path):
 
 
 def test_invalid_calls_end_with_a_line_and_status_2(places, same_message):
-    results = called([words_of(call, places) for call in WRONG])
+    results = called([words_of(call, places) for call in INVALID["any"]])
     for place, path in places.items():
         results = results.replace(str(path), place)
-    for call, result in zip(WRONG, results.splitlines(), strict=True):
+    for call, result in zip(INVALID["any"], results.splitlines(), strict=True):
         status, output, printed = json.loads(result)
         assert (status, output) == (2, ""), call
         *usage, line = printed.splitlines()
@@ -207,7 +138,7 @@ def test_invalid_calls_end_with_a_line_and_status_2(places, same_message):
 def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
     places, capsys, same_message
 ):
-    for call in UNFIT:
+    for call in INVALID["of a checkpoint"]:
         assert main_lib.main(words_of(call, places)) == 2, call
         output, error = capsys.readouterr()
         assert output == "" and error.startswith(f"estimator-emb {call.split()[0]}: ")
