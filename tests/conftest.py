@@ -128,12 +128,8 @@ def _rare_garbage_collection():
     """
     gc.collect()
     gc.freeze()
-    before = gc.get_threshold()
     gc.set_threshold(50_000, 5, 5)
     gc.enable()
-    yield
-    gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 @pytest.fixture
