@@ -189,6 +189,7 @@ def test_names_that_mean_the_same_are_listed_with_their_rule(run, compare):
     assert any("more, at most 0 apart, 0 of them past the tolerance" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_draws_the_plot_of_a_comparison(run, compare, tmp_path):
     pytest.importorskip("matplotlib")
     plot = tmp_path / "plot.png"

@@ -53,7 +53,7 @@ def left(result):
     return [finding for finding in result.findings if finding.group == findings.LEFT]
 
 
-@pytest.mark.fast(12)
+@pytest.mark.fast(6)
 @pytest.mark.parametrize(
     "module, statement",
     [(module, statement) for module, all_ in SPELLINGS.items() for statement in all_],

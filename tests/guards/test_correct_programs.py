@@ -230,7 +230,7 @@ CORRECT = [
 ]
 
 
-@pytest.mark.fast(12)
+@pytest.mark.fast(8)
 @of_each_kind
 @pytest.mark.parametrize("build", CORRECT, ids=lambda one: one.__name__)
 def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):

@@ -123,7 +123,7 @@ LEFT_OUT = {
 """Model -> the beginning of its warning."""
 
 
-@pytest.mark.fast(12)
+@pytest.mark.fast(8)
 @of_each_kind
 @pytest.mark.parametrize("build", LEFT_OUT, ids=lambda one: one.__name__)
 def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog, same_message):
