@@ -179,7 +179,7 @@ def failures(tree: pathlib.Path, tests: list[str], *options: str) -> list[str]:
     """Returns the names of the given tests that fail, or of all tests if none are given.
 
     Given tests run in a fork, which need not import TensorFlow again. Tests that are gone are left
-    out. All tests run in new processes, because some measure the memory of theirs.
+    out. All tests run in new processes, because some tests measure the memory of their process.
     """
     files = sorted({test.partition("::")[0] for test in tests})
     with tempfile.TemporaryFile("w+") as output:

@@ -128,7 +128,7 @@ COMBINATIONS = [
 ]
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize(("number", "mode"), COMBINATIONS)
 def test_every_combination_of_options_equals_keras(number, mode):

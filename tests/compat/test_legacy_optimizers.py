@@ -75,7 +75,7 @@ def test_tests_cover_all_classes():
     assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("name, settings", CASES)
 def test_optimizer_made_outside_model_fn_trains_like_legacy(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)

@@ -12,7 +12,7 @@ import estimator_emb as ee
 pytestmark = pytest.mark.usefixtures("native")
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
