@@ -133,16 +133,17 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def attach(self, saver_hooks: list[Any]) -> list[Any]:
         """Makes `saver_hooks` call this hook. If there are no hooks, returns saving listeners."""
         self._thread = threading.current_thread()
+        self._with_model = False
+        if not self._saves_model:
+            return []
         beside = [hook for hook in saver_hooks if self._positions.are_beside(hook._save_path)]
         # Without hooks, the Estimator's own saver calls the listeners that this returns.
-        self._with_model = self._saves_model and bool(beside or not saver_hooks)
-        if not self._with_model:
-            return []
+        self._with_model = bool(beside) or not saver_hooks
         listener = _BeforeModel(self)
         for hook in beside:
             others = (one for one in hook._listeners if getattr(one, "hook", None) is not self)
             hook._listeners = [listener, *others]
-        return [] if beside else [listener]
+        return [] if saver_hooks else [listener]
 
     def _is_positioned(self, session: Any) -> bool:
         return self._session is not None and self._session() is session

@@ -167,9 +167,6 @@ def _is_set_up() -> bool:
     return bool(logging.root.handlers) or logging.root.level != logging.WARNING
 
 
-_PROBE = logging.makeLogRecord({"name": "name", "levelname": "INFO", "msg": "text"})
-
-
 def _is_implicit(handler: logging.Handler) -> bool:
     """Returns whether a root handler looks like the one that a library's log call adds.
 
@@ -181,7 +178,8 @@ def _is_implicit(handler: logging.Handler) -> bool:
         type(handler) is logging.StreamHandler
         and handler.level == logging.NOTSET
         and handler.stream is sys.stderr
-        and handler.format(_PROBE) == "INFO:name:text"
+        and type(handler.formatter) is logging.Formatter
+        and handler.formatter._fmt == logging.BASIC_FORMAT
     )
     main = getattr(sys.modules.get("__main__"), "__file__", None) or ""
     return is_default and not any("basicConfig" in line for line in linecache.getlines(main))

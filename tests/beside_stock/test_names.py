@@ -1,7 +1,7 @@
 """Table variables have stock's names, for every way to use a column in `spellings`.
 
-tests/data/stock_names.json has the names in the checkpoints of stock tensorflow-estimator. Tests of
-this file build graphs without training. `drawn_programs` also trains many of these ways.
+tests/data/stock_names.json has the names in the checkpoints of stock tensorflow-estimator. Most
+tests of this file build graphs without training. `drawn_programs` also trains many of these ways.
 """
 
 import contextlib

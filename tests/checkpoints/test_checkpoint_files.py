@@ -156,6 +156,7 @@ def test_waits_for_a_checkpoint_being_written(names, trained, monkeypatch):
 def test_error_for_a_checkpoint_deleted_while_it_is_restored(
     what, owner, name, trained, monkeypatch
 ):
+    """Deletes it just before the tables, or before the other variables, are restored."""
     as_it_was = getattr(owner, name)
 
     def deleting(*args, **kwargs):
@@ -258,7 +259,9 @@ def test_explains_an_error_of_restoring(kind, trained):
     assert checkpoint_files.explain(tf.errors.AbortedError(None, op, "of a server"), path) is None
     explained = checkpoint_files.explain(tf.errors.OutOfRangeError(None, op, ""), path)
     assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
-    assert checkpoint_files.explain(explained, f"{trained}/gone") is None
+    assert (
+        checkpoint_files.explain(explained, f"{trained}/gone") is None
+    )  # It is explained already.
     with pytest.raises(checkpoint_files.MissingCheckpoint, match="was there and is gone"):
         checkpoint_files.check_whole(f"{trained}/gone")
 

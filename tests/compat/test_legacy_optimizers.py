@@ -133,7 +133,7 @@ def test_nothing_changes_outside_of_a_model_fn():
             assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "way, cores",
     [

@@ -112,13 +112,13 @@ def test_a_step_counted_twice_is_logged(kind, train_op, tmp_path, caplog):
     assert (len(batches), harness.last_step(tmp_path)) == (10 / 2, 10)
     estimator.train(input_fn, hooks=[count], steps=6)
     assert (len(batches), harness.last_step(tmp_path)) == (10 / 2 + 6 / 2, 10 + 6)
-    (message,) = harness.said(caplog)
+    (message,) = harness.said(caplog)  # The second training does not repeat it.
     assert message.startswith(
         "Each step of the training raises the global step by 2, so that steps, max_steps and what "
         "else counts by it come 2 times as soon. It is raised in "
     )
     maker = train_op if train_op is by_two else minimized
-    line = maker.__code__.co_firstlineno + 2
+    line = maker.__code__.co_firstlineno + 2  # Of both makers, the line that raises the step.
     assert f".py, line {line}, in {maker.__name__}: " in message
     assert message.endswith("Pass global_step to one minimize or apply_gradients only.")
 

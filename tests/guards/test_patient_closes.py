@@ -44,10 +44,11 @@ def make(kind, model_dir):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog):
+def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog, request):
     caplog.set_level("INFO", "estimator_emb")
     reached, ended = threading.Event(), threading.Event()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def sample(i):
         if i == AHEAD:
@@ -80,7 +81,6 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog)
     assert f"{SAID}, whose current op must end first. Ctrl-C ends the process." in caplog.text
     with pytest.raises(KeyboardInterrupt):  # Afterwards it has Python's handler again.
         signal.raise_signal(signal.SIGINT)
-    signal.signal(signal.SIGINT, before)
 
 
 PROGRAM = """

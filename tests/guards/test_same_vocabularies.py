@@ -108,6 +108,10 @@ def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
     assert harness.last_step(folder) == 1
     assert all(np.array_equal(before[name], now) for name, now in harness.saved(folder, 1).items())
     train(KINDS[kind](column(module, WORDS, tmp_path), folder))
+    record = (folder / RECORD).read_bytes()
+    equal = from_list if column is from_file else from_file
+    CALLS["evaluate"](KINDS[kind](equal(module, WORDS, tmp_path), folder))
+    assert (folder / RECORD).read_bytes() == record
 
 
 @pytest.mark.parametrize("piece", [1, 1 << 20])  # Bytes of a file that are read at a time.
@@ -125,8 +129,8 @@ def test_equivalent_vocabularies_have_the_same_record(piece, tmp_path, monkeypat
     three_words = {"fruit": [[3, hashlib.sha256(b"apple\npear\nfig\n").hexdigest()]]}
     assert recorded(tf.lookup.KeyValueTensorInitializer, WORDS, [0, 1, 2]) == three_words
     for text, size in (
-        ("apple\r\npear\r\nfig\r\n", None),  # None: all lines.
-        ("apple\npear\nfig", None),
+        ("apple\r\npear\r\nfig\r\n", 3),
+        ("apple\npear\nfig", None),  # None: all lines.
         ("apple\npear\nfig\nkiwi", 3),
         ("apple\npear\nfig\nkiwi\nlime\n", 3),
     ):

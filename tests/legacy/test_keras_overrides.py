@@ -63,7 +63,8 @@ def test_overridden_checkpoint_callback_methods_are_called(tmp_path):
 
         def _get_file_path(self, epoch, logs):
             seen.append(("path", epoch))
-            return super()._get_file_path(epoch, None, logs=logs)  # All of today's arguments.
+            # With the arguments of TensorFlow 1.15, and with today's.
+            return super()._get_file_path(*((epoch, logs) if epoch else (epoch, None, logs)))
 
     model = tf.keras.Sequential([layers.Dense(1, input_shape=(2,))])
     model.compile(tf.keras.optimizers.legacy.SGD(0.01), "mse", run_eagerly=True)

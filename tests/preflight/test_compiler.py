@@ -106,7 +106,11 @@ def test_functions_of_the_tables_are_lowered(lowered):
 
 def branches_of_unequal_shape(logits, features):
     mul = tf.reduce_sum(logits) * 1.0  # An op "mul" that does not fail.
-    kept = tf.cond(mul > 0, lambda: logits[:2] * 3.0, lambda: tf.sin(logits[:3]))
+    kept = tf.cond(
+        mul > 0,
+        lambda: logits[:2] * 3.0,
+        lambda: tf.sin(logits[:3]),
+    )
     return tf.reduce_sum(kept)
 
 
@@ -131,7 +135,7 @@ def shape_of_a_value(logits, features):
     ("change", "words", "offset"),  # offset: the line within the function.
     [
         (shape_of_a_value, "must be a compile-time constant", 2),
-        (branches_of_unequal_shape, "Incompatible shapes", 2),
+        (branches_of_unequal_shape, "Incompatible shapes", 5),
         pytest.param(loop_of_growing_shape, "", 3, marks=pytest.mark.slow),
     ],
 )
@@ -240,13 +244,12 @@ TARGETS = {
     "v5p": [("v5p:2x2x1", 1), ("v5p:2x2x2", 8)],
     "v6e": [("v6e:2x2", 1), ("v6e:2x4", 8)],
 }
+"""Generation -> (chips, replicas) of both compilations. A chip of v2, v3 or v4 has two cores."""
 
 
 def test_every_generation_has_a_topology_for_eight_replicas():
     assert list(compiler.GENERATIONS) == ["v2", "v3", "v4", "v5e", "v5p", "v6e"]
     assert {name: compiler._targets(name, 8) for name in compiler.GENERATIONS} == TARGETS
-    gib_of_a_core = [one.core_bytes / 2**30 for one in compiler.GENERATIONS.values()]
-    assert gib_of_a_core == [8, 16, 16, 16, 95, 32]
 
 
 def test_a_step_with_findings_is_not_compiled(monkeypatch):

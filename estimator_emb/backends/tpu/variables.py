@@ -50,6 +50,12 @@ def device_of_part(hosts: Sequence[str]) -> Callable[[Any], str]:
         found = re.findall(r"/part_(\d+)(?=/|$)", operation.name) or re.findall(
             r"dummy_(\d+)_", operation.name
         )
+        if not found:
+            raise RuntimeError(
+                f"Op {operation.name!r} was created among the parts of an embedding table, but its "
+                "name does not say which part; an initializer must create ops under the current "
+                "name scope only."
+            )
         return hosts[int(found[-1])]
 
     return device
