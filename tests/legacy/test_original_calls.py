@@ -15,7 +15,7 @@ DIFFERENT = {
     "C.crossed_column(k, 7)": "RuntimeError: .* C++ op",
     "C.scattered_embedding_lookup": "RuntimeError: .* C++ op",
     "C.interpolate_spline": 1e-4,
-    "C.GGTOptimizer": 1e-4,
+    "C.GGTOptimizer": 1e-4,  # By the kind of CPU too.
     "C.RNNEstimator(C": COLUMNS,
     "C.RNNClassifier(": COLUMNS,
     "C.GMM(2": "ValueError: The truth value of an array",
@@ -103,7 +103,7 @@ def test_tensorflow_1_15_writes_the_expected_results(modules):
     actual = json.loads(originals.run("contrib_calls.py", *modules).stdout)
     for line, want in expected_of(modules).items():
         assert len(want) == 2, (line, want)
-        contrib_calls.same(actual[line], want, line, 1e-6)
+        contrib_calls.same(actual[line], want, line, 1e-4 if "GGTOptimizer" in line else 1e-6)
 
 
 @pytest.mark.slow
