@@ -40,7 +40,7 @@ def test_names_the_order_of_the_rows(folder, order, capsys):
 
 @pytest.mark.parametrize("slices, order", [(None, IDS), (3, UNKNOWN)])
 def test_names_the_order_of_the_rows_by_the_slices(slices, order, tmp_path, capsys):
-    """A table saved in slices of some rows may be that of a TPU, whose hosts saved one each."""
+    """If a table is saved in slices, each may be from a host of a TPU, in the order of its rows."""
     variables = {WORDS + suffix: harness.normal(0, 6, 2) for suffix in ("", "/Adagrad")}
     path = saved_values.write(tmp_path / "a.ckpt", variables, slices)
     assert main_lib.main(["inspect", path]) == 0

@@ -144,7 +144,7 @@ def assert_equals_numpy(got):
 
 
 def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
-    """The mean of equal layers has the gradient of one."""
+    """The mean of equal layers has one layer's gradient."""
     names = (
         "recompute_grad of a part",
         "recompute_grad twice",
@@ -187,7 +187,7 @@ def column(start):
     ids=["minimize", "GradientTape"],
 )
 def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tmp_path):
-    """The mean of two equal layers, or one layer under a GradientTape, has the gradient of one."""
+    """The mean of two equal layers, or one layer under a GradientTape, has one layer's gradient."""
 
     def output(features, w):
         of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])

@@ -55,14 +55,12 @@ def train_and_evaluate(estimator: Any, train_spec: Any, eval_spec: Any) -> Any:
       SystemExit: this process is a parameter server, and training is over.
     """
     config: Any = getattr(estimator, "config", None)
-    is_evaluator = getattr(config, "task_type", None) == "evaluator"
-    in_cluster = is_evaluator or getattr(config, "cluster_spec", None)
-    if isinstance(eval_spec, EvalSpec):
+    if isinstance(eval_spec, EvalSpec):  # Stock refuses None, and the executor accepts it.
         best_exports.begin(estimator, eval_spec)
-    else:
-        in_cluster = False  # The executor would accept None, which stock refuses.
-    if in_cluster and getattr(config, "_distribute_coordinator_mode", None) is None:
-        return _Executor(estimator, train_spec, eval_spec).run()
+        is_evaluator = getattr(config, "task_type", None) == "evaluator"
+        in_cluster = is_evaluator or getattr(config, "cluster_spec", None)
+        if in_cluster and getattr(config, "_distribute_coordinator_mode", None) is None:
+            return _Executor(estimator, train_spec, eval_spec).run()
     return stock_train_and_evaluate(estimator, train_spec, eval_spec)
 
 

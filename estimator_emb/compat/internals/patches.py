@@ -143,6 +143,7 @@ def _set_or_delete(owner: Any, name: str, value: Any) -> None:
     if value is not _ABSENT:
         setattr(owner, name, value)
     elif name in vars(owner):
+        getattr(owner, name)  # TensorFlow's lazy modules delete only attributes that were read.
         delattr(owner, name)
 
 
