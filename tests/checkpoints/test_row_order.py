@@ -254,6 +254,15 @@ def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_convert_that_fails_at_its_end_leaves_no_file(saved, tmp_path):
+    path = saved("mod")
+    (tmp_path / "checkpoint").symlink_to("missing/file")  # So this file cannot be written.
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(tf.errors.NotFoundError):
+        checkpoint.convert(path, f"{tmp_path}/new-7", ["*"])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_convert_accepts_folders_and_checkpoint_paths(saved, tmp_path):
     (tmp_path / "there-8").mkdir()
     path = saved("mod")

@@ -56,7 +56,7 @@ def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
 
 
 def test_workers_without_a_parameter_server_are_refused(task, tmp_path, same_message):
-    task("worker", cluster={job: CLUSTER[job] for job in ("chief", "worker")})
+    task("worker", cluster={job: [CLUSTER[job][0]] for job in ("chief", "worker")})
     same_message(harness.refusal(ValueError, make, tmp_path))
 
 

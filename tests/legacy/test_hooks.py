@@ -109,7 +109,7 @@ def test_async_checkpoints_are_written_during_training(tmp_path):
 
 def test_an_error_in_an_async_checkpoint_ends_the_training(tmp_path):
     listener = Listener()
-    listener.release.set()
+    threading.Timer(0.3, listener.release.set).start()  # The thread still saves after step 5.
     listener.error = OSError("the disk is full")
     with pytest.raises(OSError, match="the disk is full"):
         train(tmp_path, listener)

@@ -37,10 +37,9 @@ class LoopHook(OutfeedHostCallHook):
         self._first = first
         self._host_ops = list(host_ops)
         self._every_n_steps = every_n_steps
-        self._made: int | None = None
-        """Steps completed in this loop. None between loops."""
-        self._earlier = 0
-        """Steps of the earlier loops."""
+        self._made = 0
+        """Completed steps of all loops."""
+        self._in_loop = False
 
     def begin(self) -> None:
         super().begin()
@@ -49,27 +48,27 @@ class LoopHook(OutfeedHostCallHook):
 
     def before_run(self, run_context: Any) -> tf.compat.v1.train.SessionRunArgs:
         iterations = run_context.session.run(self._iterations)
-        self._made = 0
+        self._in_loop = True
         if self._first is not None:
             run_context.session.run(self._first)
-        while self._made < iterations - 1 and not stopping.requested():
-            run_context.session.run([self._step, self._looks, self._after_step(self._made)])
+        index = 0
+        while index < iterations - 1 and not stopping.requested():
+            run_context.session.run([self._step, self._looks, self._after_step(index)])
+            index += 1
             self._made += 1
-        return tf.compat.v1.train.SessionRunArgs(self._after_step(self._made))
+        return tf.compat.v1.train.SessionRunArgs(self._after_step(index))
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        self._earlier += (self._made or 0) + 1
-        self._made = None
+        self._made += 1
+        self._in_loop = False
 
     def end(self, session: tf.compat.v1.Session) -> None:
         super().end(session)
-        if self._made is not None:
-            # A monitored session treats the end of its input as a regular stop.
-            steps = self._earlier + self._made
-            if not steps:
-                return  # `input_fn` reports an empty input.
+        # A monitored session treats the end of its input as a regular stop, even within a loop.
+        # If there was no step, `input_fn` reports an empty input.
+        if self._in_loop and self._made:
             raise input_fn.InputEndedError(
-                f"The input ended after {steps} steps. As on a TPU, input_fn must yield a batch "
+                f"The input ended after {self._made} steps. As on a TPU, input_fn must yield a batch "
                 "for every step asked for; repeat() its dataset, or ask for fewer steps."
             )
 
