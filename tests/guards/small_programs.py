@@ -43,7 +43,7 @@ def make(kind, model_dir, build, **kwargs):
         loss, train_op = built if isinstance(built, tuple) else (built, None)
         if mode == ee.ModeKeys.TRAIN and train_op is None:
             train_op = minimized(loss)
-        return spec(mode, loss=loss, train_op=train_op)
+        return spec(mode, loss=loss, train_op=train_op if mode == ee.ModeKeys.TRAIN else None)
 
     return harness.of_kind(kind, model, model_dir, **{"run": {}, **kwargs})
 

@@ -216,8 +216,9 @@ def calls_of_tensorflow_2(x, labels):
         tf.summary.scalar("mean", tf.reduce_mean(x), step=v1.train.get_global_step())
     # TensorFlow's own assertion is unused.
     tf.math.confusion_matrix(tf.cast(x[:, 0], tf.int32), tf.cast(x[:, 1], tf.int32), 10)
-    with tf.control_dependencies([tf.print("x", x), tf.debugging.assert_less(x, 100.0)]):
-        return linear(tf.identity(x), labels)
+    with tf.control_dependencies([tf.print("x", x)]):
+        loss = linear(tf.identity(x), labels)
+    return loss, tf.group(minimized(loss), tf.debugging.assert_less(x, 100.0))
 
 
 CORRECT = [
