@@ -6,11 +6,11 @@
 A fault is a changed operator or constant, or a dropped statement, in a copy of the committed files.
 By default it is in the core: the package without the extras of pyproject.toml. First this runs all
 fast tests, under pytest-cov, and records which tests run each line. For each fault it then runs the
-tests of the line, beginning with tests that run few lines. If only imports, threads of TensorFlow
-or other processes run the line, no test of it is recorded: then it runs all. The seed draws the
-faults. Some faults change nothing that a program can see, such as a larger cache. `--keep=FILE`
-keeps the recording for later calls, because it takes longer than many faults. `--every` prints each
-test of the line that fails.
+tests of the line, beginning with tests that run few lines. If none finds the fault, it runs all:
+imports, threads of TensorFlow and other processes are not recorded, and of a cached function only
+the first call is. The seed draws the faults. Some faults change nothing that a program can see,
+such as a larger cache. `--keep=FILE` keeps the recording for later calls, because it takes longer
+than many faults. `--every` prints each test of the line that fails.
 """
 
 import argparse
@@ -145,10 +145,9 @@ def lines_by_test(recorded: pathlib.Path) -> collections.Counter[str]:
 
 
 def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) -> list[str]:
-    """Returns the tests that run a statement. None are recorded if other processes run it.
+    """Returns the recorded tests that run a statement.
 
-    First are those that run the module, and of them those that run few lines: they end soon, and
-    are likely to be about the statement.
+    First are those that run few lines: they end soon, and are likely to be about the statement.
     """
     lines = tests_by_line(recorded, module)
     counts = lines_by_test(recorded)
@@ -157,8 +156,7 @@ def tests_of(recorded: pathlib.Path, module: pathlib.Path, statement: ast.stmt) 
     end = body[0].lineno if body else statement.end_lineno + 1
     recorded_lines = {statement.lineno, *range(statement.lineno, end)}
     tests = set().union(*(lines.get(line, ()) for line in recorded_lines))
-    of_module = set().union(*lines.values())
-    return sorted(tests, key=lambda test: (test not in of_module, counts[test], test))
+    return sorted(tests, key=lambda test: (counts[test], test))
 
 
 class Chosen:
@@ -268,7 +266,8 @@ def main() -> None:
             source = (tree / path).read_text()
             damaged, text = with_fault(source, node)
             (tree / path).write_text(damaged)
-            tests = failures(tree, tests_of(recorded, path, statement), *first_only)
+            tests = tests_of(recorded, path, statement)
+            tests = (tests and failures(tree, tests, *first_only)) or failures(tree, [], "-x")
             (tree / path).write_text(source)
             count += bool(tests)
             before = ast.get_source_segment(source, node).partition("\n")[0]
