@@ -12,7 +12,7 @@ import pathlib
 import re
 
 import functions
-import harness
+import harness  # harness.refusal(error, call, ...) asserts the error, returns its message.
 import pytest
 import tensorflow as tf
 from program import Program, changed
