@@ -2,7 +2,7 @@
 
 import functools
 
-import harness
+import harness  # harness.refusal(error, call, ...) asserts the error, returns its message.
 import numpy as np
 import pytest
 import reference
@@ -62,6 +62,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_model_fn_gets_activations_and_params(device, trained):
+    """A batch has 4 samples, an activation 3 columns, and a sequence at most 2 ids."""
     _, ((features, params), *_) = trained(device)
     assert {key: value.shape.as_list() for key, value in features.items()} == {
         "item": [4, 3],
@@ -172,7 +173,7 @@ def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
     assert "'pjrt'" in str(error.value)
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("installed")  # Replaces names in TensorFlow, as `estimator-emb run` does.
 def test_a_resolver_without_a_tpu_says_how_to_emulate(monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
@@ -214,6 +215,7 @@ def test_a_table_on_the_tensor_core_trains_by_the_models_optimizer(tmp_path):
 
 
 def test_a_feature_named_like_a_tensor_core_mask_is_refused():
+    """Ids for the tensor core are padded to a fixed length. A mask, a new feature, says where."""
     _, spec = on_the_tensor_core()
     features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
     message = harness.refusal(ValueError, tensor_core.padded, spec, features)
@@ -222,6 +224,8 @@ def test_a_feature_named_like_a_tensor_core_mask_is_refused():
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
 def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_path):
+    """It would silently leave the tables, which are made after model_fn, out of checkpoints."""
+
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"]) * tf.compat.v1.get_variable("w", initializer=1.0)
         saver = tf.compat.v1.train.Saver()
@@ -243,7 +247,7 @@ def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_
 
 
 def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
-    """The hook's checkpoint leaves out the helper variable, whatever its Saver lists."""
+    """The listed variables have a helper, which stands for the tables. The hook leaves it out."""
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"])

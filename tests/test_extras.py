@@ -98,9 +98,8 @@ def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path)
     own = {"PYTHONPATH": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "2", "ESTIMATOR_EMB_NATIVE": "1"}
 
     def run(*words, status=None):
-        environment = {**os.environ, **own}
-        command = [sys.executable, *words]
-        done = processes.ended(command, status, tmp_path, processes.HANGS, environment)
+        given = [sys.executable, *words], status, tmp_path, processes.HANGS, {**os.environ, **own}
+        done = processes.ended(*given)
         return done.stdout + done.stderr
 
     lint = "from importlinter import cli; cli.lint_imports_command()"
