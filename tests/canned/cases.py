@@ -601,8 +601,10 @@ def inputs(folder):
 
         frame = pd.DataFrame({"a": FEATURES["weight"][:, 0]})
         made = v1e.inputs.pandas_input_fn(frame, frame["a"], **kwargs)
-        with tf.Graph().as_default(), v1.train.MonitoredSession() as session:
-            found.append(session.run(made()))
+        with tf.Graph().as_default():
+            batch = made()
+            with v1.train.MonitoredSession() as session:
+                found.append(session.run(batch))
     return found
 
 
