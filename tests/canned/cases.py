@@ -169,11 +169,9 @@ for name, (arguments, labels) in HEADS.items():
 
 
 def optimized(make, rate, arguments, folder):
-    def optimizer():
-        return make(rate(), **arguments)
-
     api = v2e if issubclass(make, keras.optimizers.legacy.Optimizer) else v1e
-    estimator = api.DNNRegressor([4], [X], optimizer=optimizer, config=config(folder))
+    given = {"optimizer": lambda: make(rate(), **arguments), "config": config(folder)}
+    estimator = api.DNNRegressor([4], [X], **given)
     estimator.train(input_fn(REAL), steps=4)
     return variables(estimator)
 
