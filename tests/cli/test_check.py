@@ -128,7 +128,7 @@ PJRT = "tpu_config = ee.TPUConfig(num_shards=16, device='pjrt', tables='{}')"
     ],
 )
 def test_checks_the_steps_that_the_program_runs(run, parts, steps):
-    """8 cores are assumed unless the program has their number. No device is needed, nor used."""
+    """Assumes 8 cores unless the program has their number. No device is needed, nor used."""
     status, out, _ = run(**parts)
     found = [line.partition(":")[0] for line in out.splitlines() if line.startswith("The ")]
     assert status == 0 and found == [f"The {step}" for step in steps], out

@@ -144,7 +144,7 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
 
 
 def test_long_undecodable_and_partial_lines_are_shown():
-    """A line beyond 1 MiB is shown in pieces. Other bytes wait for the end of their line."""
+    """Shows a line beyond 1 MiB in pieces. Other bytes wait for the end of their line."""
     lines = screen.Lines("chief | ", collections.deque())
     long = b"a" * 3_000_000
     parts = [long, b"\n\xff\xfe\n\n", b"no ", b"end", b""]
@@ -356,11 +356,11 @@ def test_closing_stdout_ends_the_cluster(tmp_path):
     lines = iter(process.stdout.readline, b"")
     assert any(line.startswith(b"chief") for line in lines)
     process.stdout.close()
-    assert process.wait(processes.HANGS) == 5
+    assert process.wait(processes.HANGS) == 5  # The status of the chief, so it got SIGTERM.
 
 
 def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
-    """A state shows the process's last line, without its log prefix, colours and control bytes."""
+    """Shows a process's last line in its state, without log prefix, colours and control bytes."""
     shown, terminal = pty.openpty()
     process = start(
         tmp_path,
@@ -392,7 +392,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
 
 
 def test_each_process_runs_the_program_with_the_options_of_the_cluster(monkeypatch, tmp_path):
-    """`cluster` uses its own options, and gives those of `run` to the process of each task."""
+    """Keeps the options of `cluster`, and gives those of `run` to the process of each task."""
     calls = []
     monkeypatch.setattr("estimator_emb.cli.cluster.start", lambda *args: calls.append(args) or 0)
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)

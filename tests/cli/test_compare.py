@@ -179,7 +179,7 @@ def test_control_characters_in_names_are_escaped(run, compare):
 
 
 def test_names_that_mean_the_same_are_listed_with_their_rule(run, compare):
-    """On a TPU, Adam's slots have other names, and it has no beta1_power: it corrects no bias."""
+    """Pairs Adam's slots with a TPU's. There, Adam corrects no bias, so it has no beta1_power."""
     more = {f"v{index:02}": np.float32(index) for index in range(40)}  # Too many to list each.
     of_stock = {f"{TABLE}/Adam": np.ones([3, 2], "f4"), "beta1_power": np.float32(0.9)}
     ours = {f"{TABLE}/Adam/m": np.ones([3, 2], "f4")}

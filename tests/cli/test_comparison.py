@@ -26,7 +26,7 @@ TOLERANCE = distances.Tolerance()  # Of a and b, 1e-5 + 1e-4 max(|a|, |b|).
     ],
 )
 def test_matches_names_that_mean_the_same(a, b, rule):
-    """On a TPU, tables end in /part_0, and slots have their own names (Adam/m instead of Adam)."""
+    """Pairs names of a TPU, such as table/part_0 and Adam/m, with those of a CPU."""
     found = name_pairs.match({a: [9, 4]}, {b: (9, 4)})
     assert found == name_pairs.Matching([(a, b, rule)], [], [], left_out=[], ignored=[])
 

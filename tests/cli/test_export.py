@@ -70,9 +70,8 @@ def test_each_format_has_a_file_an_entry_and_a_description(capsys):
     files = {file.stem for file in pathlib.Path(exporting.__file__).parent.glob("*.py")}
     formats = {entry.module for entry in EXPORT_FORMATS.values()}
     assert formats == files - {"__init__", "conversion", "exporting"}
-    assert all(
-        isinstance(exporting.format_of(name), exporting.TableFormat) for name in EXPORT_FORMATS
-    )
+    made = map(exporting.format_of, EXPORT_FORMATS)
+    assert all(isinstance(one, exporting.TableFormat) for one in made)
     page = (pathlib.Path(__file__).parents[2] / "docs" / "api" / "checkpoint.md").read_text()
     assert re.findall(r"^\* `([\w-]+)`: ", page, re.M) == list(EXPORT_FORMATS)
     with pytest.raises(SystemExit):
@@ -165,7 +164,7 @@ def test_tf2_export_restores_into_tensorflows_layer(tmp_path, capsys, same_messa
 
 
 def test_tf2_with_column_tables_and_unsupported_optimizers(tmp_path, capsys):
-    """A column's table gets its name on a TPU, tbl_<column>, unless two tables would share it.
+    """Names a column's table as on a TPU, tbl_<column>, unless two tables would share the name.
 
     Ftrl keeps its accumulators in the slot Ftrl, and its linear terms in Ftrl_1.
     """
@@ -365,7 +364,7 @@ WILD = {
     "two\nlines": "two_lines",
     "\u202eright": "_right",
 }
-"""Name of a table that is unsuitable for files -> its replacement."""
+"""Name of a table -> name for files: a first dot becomes _, as all but letters, digits, . and -."""
 
 
 @pytest.fixture
@@ -408,7 +407,7 @@ WITH_NAMES = ("export to npz", "export to parquet", "export to keras")
 def test_replaces_and_escapes_unusual_table_names_without_pickle(
     command, wild, tmp_path, capsys, without_pickle
 ):
-    """Table names may escape from the folder, or control the terminal. `names.json` keeps them."""
+    """Keeps names from leaving the folder, and from controlling the terminal."""
     before = {*tmp_path.iterdir()}
     out = tmp_path / "out"
     # TensorFlow takes long to save a model of many tables.

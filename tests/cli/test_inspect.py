@@ -13,7 +13,7 @@ WORDS = saved_values.WORDS
 
 
 def test_lists_variables_with_their_slots(tmp_path, capsys, same_message):
-    """The checkpoint has a part of each table per TPU host, but no graph that tells their order."""
+    """Reads a checkpoint whose tables have a part per TPU host, and no graph tells their order."""
     path = legacy_checkpoint.write_legacy(tmp_path)  # It also has tables of Adagrad and Adam.
     assert main_lib.main(["inspect", str(tmp_path)]) == 0
     printed = capsys.readouterr().out

@@ -133,7 +133,7 @@ def test_every_public_name_of_the_package_replaces_a_legacy_name():
 
 
 def test_advice_for_contrib_equals_that_at_run_time():
-    """A module's `elsewhere` has names with advice, `members` and `modules` names with a place."""
+    """Compares names in `elsewhere`, which have advice. `members` and `modules` have a place."""
     advised = [
         f"{owner}.{name}"
         for owner, module in contrib_names.MODULES.items()

@@ -141,10 +141,10 @@ def test_imports_of_a_package_are_kept():
     "program, count",  # count: of findings. tf.nn.dropout of TensorFlow 2 takes the rate instead.
     [
         ("import tensorflow as tf\ntf.nn.dropout(x, 0.9)", 1),
-        ("import tensorflow as tf\ntf.placeholder\ntf.nn.dropout(x, keep)", 1),
-        ("import tensorflow as tf\ntf.nn.dropout(x, 0.1)", 0),
+        ("import tensorflow as tf\ntf.placeholder\ntf.nn.dropout(x, keep)", 1),  # TensorFlow 1.
+        ("import tensorflow as tf\ntf.nn.dropout(x, 0.1)", 0),  # Few keep so little: it is a rate.
         ("import tensorflow as tf\ntf.nn.dropout(x, rate=0.9)", 0),
-        ("import tensorflow.compat.v1 as tf\ntf.nn.dropout(x, 0.9)", 0),
+        ("import tensorflow.compat.v1 as tf\ntf.nn.dropout(x, 0.9)", 0),  # It keeps 0.9, as before.
     ],
 )
 def test_dropout_that_keeps_its_argument_is_reported(program, count):

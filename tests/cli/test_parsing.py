@@ -58,14 +58,12 @@ def test_names_that_begin_with_a_dash():
 
 
 INVALID = json.loads((processes.ROOT / "tests/data/invalid_calls.json").read_text())
-"""Kind -> invalid calls. To refuse those of a checkpoint, TensorFlow must read it.
+"""Kind -> invalid calls, such as "run nowhere.py". Those "of a checkpoint" need TensorFlow to read.
 
 @folder, @script and @mod stand for an empty folder, a program and a checkpoint. @wild stands for a
 name with control characters, which no command prints.
 """
 WILD = "\x1b[2J\x9b"
-
-
 COUNTS = {
     "run": ["--shards", "--steps-limit"],
     "cluster": ["--workers", "--ps", "--hosts", "--devices", "--wait-limit"],

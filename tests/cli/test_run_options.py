@@ -52,6 +52,7 @@ def test_option_reaches_parser_and_program(option, tmp_path):
         assert option.variable in environment.VARIABLES
         tf_v1 = ["--tf-v1"] if option.name == "contrib" else []  # --contrib needs it.
         value = run_options.variables(parsed("run", *given, *tf_v1), {})[str(option.variable)]
+        # The variable gets the text behind "=", and 0 from --no-table-summaries.
         assert value == {"table_summaries": "0"}.get(option.name, given[0].partition("=")[2])
 
 
@@ -85,7 +86,7 @@ def test_contrib_refuses_other_files_in_a_sentence(name, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["run", "cluster", "check"])
 def test_contrib_needs_tf_v1(name, tmp_path):
-    """Only with --tf-v1 does a program find a tf.contrib, to which the wheel adds the rest."""
+    """Refuses --contrib alone: only --tf-v1 gives a program the tf.contrib that it completes."""
     (tmp_path / "program.py").write_text("")
     parser = main_lib.parser_of(name)
     place = originals.small(tmp_path)
@@ -95,7 +96,7 @@ def test_contrib_needs_tf_v1(name, tmp_path):
 
 
 def test_contrib_finds_the_wheel_of_tensorflow_estimator(tmp_path):
-    """It is found beside TensorFlow's wheel by its file name alone, with any version 1.15."""
+    """Finds it beside TensorFlow's wheel by its file name alone, with any version 1.15."""
     beside = tmp_path / "tensorflow_estimator-1.15.1-py2.py3-none-any.whl"
     for path, name in ((tmp_path / "tensorflow-1.15.5.whl", "tensorflow"), (beside, "other")):
         with zipfile.ZipFile(path, "w") as archive:
@@ -113,7 +114,7 @@ def test_docs_page_lists_all_options():
 
 
 def test_shards_option_overrides_the_topology_variable():
-    """Both say how many cores there are. Without options, only the default device is set."""
+    """Empties the variable, as both say how many cores there are. The device is always set."""
     given = {"ESTIMATOR_EMB_TOPOLOGY": "v3-32"}
     found = run_options.variables(parsed("run", "--shards=8"), given)
     assert found["ESTIMATOR_EMB_SHARDS"] == "8" and found["ESTIMATOR_EMB_TOPOLOGY"] == ""
