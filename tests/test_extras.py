@@ -94,12 +94,11 @@ def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path)
     for path in EXTRAS[extra]["paths"]:
         place = tmp_path / path
         shutil.rmtree(place) if place.is_dir() else place.unlink()
-
     own = {"PYTHONPATH": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "2", "ESTIMATOR_EMB_NATIVE": "1"}
 
     def run(*words, status=None):
-        given = [sys.executable, *words], status, tmp_path, processes.HANGS, {**os.environ, **own}
-        done = processes.ended(*given)
+        command, environment = [sys.executable, *words], {**os.environ, **own}
+        done = processes.ended(command, status, tmp_path, processes.HANGS, environment)
         return done.stdout + done.stderr
 
     lint = "from importlinter import cli; cli.lint_imports_command()"

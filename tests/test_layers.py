@@ -24,7 +24,7 @@ def test_imports_keep_the_contracts_of_pyproject_toml():
 
 
 def test_class_names_are_unique_and_function_names_are_clear():
-    """A reader of a call should know from the name which class it is, and what a function does.
+    """Lets a reader of a call know from the name which class it is, and what a function does.
 
     So no function begins with `of`, and none at the top level is one of some bare verbs.
     """
@@ -44,7 +44,7 @@ def test_class_names_are_unique_and_function_names_are_clear():
 
 
 def test_no_two_modules_share_a_name():
-    """A file's name tells a reader which module is meant. Commands and the like are exempt."""
+    """Lets a file's name tell which module is meant. Commands, formats and the like are exempt."""
     files = collections.defaultdict(list)
     for file in FILES:
         if not re.search(r"/(legacy/contrib|cli|formats)/\w+\.py$|/__init__\.py$", file):
@@ -54,5 +54,5 @@ def test_no_two_modules_share_a_name():
 
 
 def test_the_package_has_few_folders():
-    """A newcomer should see what is where. 14 is the number of today: merge folders to add one."""
+    """Keeps the package's map small for newcomers. 14 is today's number: merge to add a folder."""
     assert len({file.split("/")[1] for file in FILES if file.count("/") > 1}) <= 14

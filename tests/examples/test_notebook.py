@@ -54,4 +54,5 @@ def test_recommender_notebook_learns_and_shows_its_progress(notebook, monkeypatc
     lines = re.sub(r"estimator_emb: train: its steps are done\. .*\n", "", shown(notebook))
     found = re.fullmatch(LINES, lines)
     assert found, lines
+    # The data comes from tastes. 1 means that the table has learned which films are near in these.
     assert float(found["agreement"]) > 0.99

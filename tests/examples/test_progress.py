@@ -118,7 +118,7 @@ def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("device, tag", [(None, "loss"), ("host", "loss_1")])
 def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, capsys):
-    """TensorBoard draws both curves together if their tag is the same: 'loss'.
+    """Lets TensorBoard draw both curves together, under the tag 'loss'.
 
     If model_fn has its own op of this name, TensorFlow calls the curve of the training 'loss_1'.
     """

@@ -47,7 +47,6 @@ def test_stdlib_lines_serves_the_same_without_the_project(trained, tmp_path):
     packages = (model_dir / "packages.txt").read_text().split()
     assert set(predicted) <= set(packages)
     assert len(output.splitlines()) == 1
-
     np.savez(tmp_path / "in.npz", line=np.array([LINE]), previous=np.array([PREVIOUS]))
     served = running.served(model_dir, tmp_path / "in.npz", tmp_path)
     assert served["package"][0].decode() == max(predicted, key=predicted.get)

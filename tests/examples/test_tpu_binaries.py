@@ -32,7 +32,7 @@ def test_both_binaries_learn_the_same(tmp_path):
 
 
 def test_binaries_differ_in_few_lines(same_message):
-    """Four imports become three, the line of the cluster changes, and one of the device is new."""
+    """Shows the migration: three imports for four, a changed line, and a new one of the device."""
 
     def program(path):
         text = path.read_text()

@@ -117,7 +117,7 @@ def test_feature_config_refuses_wrong_lengths(length):
 
 
 def test_spec_holds_its_arguments():
-    """The second field is no argument. It gets the tensor core columns out of the first field."""
+    """Moves tensor core columns out of the first field, into the second, which is no argument."""
     column = item_column()
     spec = ee.EmbeddingConfigSpec([column], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
     assert tuple(spec) == ([column], [], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
@@ -130,7 +130,7 @@ def test_spec_holds_its_arguments():
 
 
 def test_spec_separates_tensor_core_columns():
-    """The model itself looks up columns with this device. The embedding hardware does not."""
+    """Separates the columns that the model itself looks up, not the embedding hardware."""
     engine, cpu = item_column(), item_column(embedding_lookup_device="cpu")
     device = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": [None, 3]}
     core = item_column(**device)
@@ -255,7 +255,7 @@ def test_tables_of_a_spec_of_dicts_are_sorted():
 
 
 def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
-    """On a TPU they are refused. The first table reads the feature, others a key of their own."""
+    """Accepts what a TPU refuses. The first table reads the feature, others a key of their own."""
     columns = [item_column(2), *[item_column(3)] * 2, item_column(4)]  # One is given twice.
     tables = tables_of(ee.EmbeddingConfigSpec(columns, ADAGRAD), off_tpu=True)
     assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
@@ -315,7 +315,7 @@ def test_tensorflow_estimators_spec_becomes_ours():
 
 
 def test_a_foreign_class_of_the_same_name_is_refused():
-    """TensorFlow 2.15's classes have these names and are accepted. Classes of others are not."""
+    """Refuses it, although TensorFlow 2.15's own classes of these names are accepted."""
     foreign = type("AdagradParameters", (), {"__repr__": lambda self: "foreign"})()
     said = harness.refusal(ValueError, ee.TableConfig, 5, 2, optimization_parameters=foreign)
     assert said.endswith("; got foreign.")
@@ -325,7 +325,7 @@ def test_a_foreign_class_of_the_same_name_is_refused():
 
 
 def test_additions_are_the_keyword_only_fields_of_tpu_config():
-    """The fields that this package adds are not in the tuple, which is tensorflow-estimator's."""
+    """Keeps the fields that we add outside of the tuple, which is that of tensorflow-estimator."""
     own = {
         name: "v4" if name == "tpu_generation" else None
         for name, argument in inspect.signature(ee.TPUConfig.__new__).parameters.items()
@@ -360,7 +360,7 @@ def test_environment_sets_hosts_shards_and_the_wait_limit(monkeypatch):
 
 
 def test_choices_of_devices_without_effect_are_logged(monkeypatch, caplog):
-    """TPUEstimator calls `say_unused` with use_tpu=False, where only the host trains."""
+    """Calls what TPUEstimator calls if use_tpu=False, where only the host trains."""
     caplog.set_level("INFO", "estimator_emb")
     monkeypatch.setattr(console, "_logged", set())
     monkeypatch.setenv("ESTIMATOR_EMB_TABLES", "device")
