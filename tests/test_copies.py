@@ -39,9 +39,9 @@ def of_dicts():
     )
 
 
-def columns():
+def of_columns():
     identity = fc.categorical_column_with_identity
-    return [
+    columns = [
         fc.embedding_column(identity("x", 5), 2, initializer=tf.compat.v1.zeros_initializer()),
         fc.embedding_column(
             fc.sequence_categorical_column_with_identity("s", 5), 2, max_sequence_length=3
@@ -50,10 +50,7 @@ def columns():
         fc.embedding_column(fc.weighted_categorical_column(identity("y", 5), "w"), 2),
         fc.embedding_column(fc.categorical_column_with_vocabulary_list("v", ["p", "q"]), 2),
     ]
-
-
-def of_columns():
-    return ee.EmbeddingConfigSpec(columns(), ee.AdagradParameters(0.1), clipping_limit=2.0)
+    return ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1), clipping_limit=2.0)
 
 
 MAKE = {
@@ -89,7 +86,7 @@ def test_a_deep_copy_has_its_own_dicts_and_lists():
     for original, of_copy in zip(spec.feature_columns, copied.feature_columns, strict=True):
         assert original is of_copy  # model_fn holds the original columns.
     copied.feature_columns.clear()
-    assert len(spec.feature_columns) == 6  # All that `columns` makes.
+    assert len(spec.feature_columns) == 6  # All that `of_columns` makes.
 
 
 @pytest.mark.parametrize("what", MAKE)

@@ -100,7 +100,7 @@ BESIDE = {
     "2.22, without a tf-keras of its own": ["tensorflow==2.22.0rc0"],
     "2.15.1, a numpy that it does not take": ["tensorflow==2.15.1"],
 }
-"""Earlier installation -> the packages that pip installs for it."""
+"""Earlier installation -> the packages that pip installs for it, before the test changes them."""
 
 
 def as_package(site, name, other):

@@ -34,7 +34,10 @@ def run(*arguments):
 
 @pytest.mark.slow
 def test_python_of_the_pages_runs(tmp_path):
-    """Runs all pages in the same process, because importing TensorFlow takes most of the time."""
+    """Runs all pages in the same process, because importing TensorFlow takes most of the time.
+
+    `documents.py` prints a line `<page>: <seconds> s` for each page that ran to its end.
+    """
     pages = [
         page
         for page in documents.PAGES
@@ -122,6 +125,7 @@ def test_the_table_of_tested_versions_is_up_to_date():
 
 
 def test_the_readme_is_the_first_page():
+    """Calls the hook of MkDocs, which gets a page's text, and returns the text to show."""
     page_of = runpy.run_path(str(DOCS / "first_page.py"))["on_page_markdown"]
     index, other = (
         types.SimpleNamespace(file=types.SimpleNamespace(src_uri=name))
@@ -221,6 +225,7 @@ OPTIMIZERS = sorted(
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizer_section_matches_its_module(name):
+    """Reads the page's table: optimizer, class, class of `embedding`, number of slots."""
     index, *sections = re.split(r"^## ", (DOCS / "optimizers.md").read_text(), flags=re.M)
     directive = f"::: estimator_emb.optimizers.{name}\n"
     section = next((section for section in sections if directive in section), None)
@@ -268,6 +273,7 @@ def test_errors_page_quotes_existing_messages():
 
 @pytest.mark.slow
 def test_no_page_or_message_installs_this_package_from_a_package_index():
+    """Prevents commands that fail or install a stranger's package: no package index has ours."""
     pages = [(REPOSITORY / page).read_text() for page in documents.PAGES if "changelog" not in page]
     assert not re.findall(r".*estimator-emb\[.*", "\n".join([*messages(), *pages]))
 

@@ -2,7 +2,7 @@
 
 import functools
 
-import harness
+import harness  # harness.refusal(error, call, ...) asserts the error, returns its message.
 import numpy as np
 import pytest
 import reference
@@ -62,6 +62,7 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
 def test_model_fn_gets_activations_and_params(device, trained):
+    """Expects 4 samples in a batch, 3 columns of each table, and at most 2 ids in a sequence."""
     _, ((features, params), *_) = trained(device)
     assert {key: value.shape.as_list() for key, value in features.items()} == {
         "item": [4, 3],
@@ -93,11 +94,9 @@ def test_evaluation_and_predictions_equal_numpy(device, trained):
     }
     hidden = np.concatenate([hidden_by_numpy(features, variables) for features, _ in data])
     output = hidden @ variables["output/kernel"][:, 0] + variables["output/bias"]
-
     predictions = list(estimator.predict(harness.input_fn_of(data)))
     np.testing.assert_allclose([one["hidden"] for one in predictions], hidden, atol=1e-6)
     np.testing.assert_allclose([one["output"] for one in predictions], output, atol=1e-6)
-
     metrics = estimator.evaluate(harness.input_fn_of(data), steps=3)
     labels = np.concatenate([labels for _, labels in data])
     np.testing.assert_allclose(metrics["loss"], np.mean(np.square(output - labels)), atol=1e-6)
@@ -124,7 +123,8 @@ def test_training_equals_numpy_over_several_steps(trained):
         d_hidden = np.outer(d_output, kernel)
         item = [[one] for one in features["item"]]
         words, history = shared_ids(features)
-        # `start` is the first of a feature's three columns in `hidden`, after `age`.
+        # `start` is the first of a feature's three columns in `hidden`, after `age`. `of_samples`
+        # gives the gradient of each looked up row, and `updates_of` sums them by row.
         of_item, of_words, of_history = (
             reference.of_samples(ids, harness.ones(ids), d_hidden[:, start : start + 3], combiner)
             for ids, start, combiner in ((item, 1, "sum"), (words, 4, "sqrtn"), (history, 7, "sum"))
@@ -149,7 +149,6 @@ def test_exported_model_predicts(device, trained, tmp_path):
         "words": np.array([[1, 2, -1], [3, -1, -1], [-1, -1, -1]]),
         "history": np.array([[5], [0], [-1]]),
     }
-
     inputs = {key: (one.dtype, [None, *one.shape[1:]]) for key, one in raw.items()}
     estimator = make(folder, device, PARAMETERS)
     serve = harness.exported(estimator, tmp_path, harness.receiver_of(**inputs))
@@ -172,7 +171,7 @@ def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
     assert "'pjrt'" in str(error.value)
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("installed")  # Replaces names in TensorFlow, as `estimator-emb run` does.
 def test_a_resolver_without_a_tpu_says_how_to_emulate(monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
@@ -214,6 +213,7 @@ def test_a_table_on_the_tensor_core_trains_by_the_models_optimizer(tmp_path):
 
 
 def test_a_feature_named_like_a_tensor_core_mask_is_refused():
+    """Protects the mask, a new feature that says where the ids for the tensor core are padded."""
     _, spec = on_the_tensor_core()
     features = {"x": tf.sparse.from_dense([[1, 3]]), "x__TENSOR_CORE_MASK": tf.ones([1, 2])}
     message = harness.refusal(ValueError, tensor_core.padded, spec, features)
@@ -222,6 +222,8 @@ def test_a_feature_named_like_a_tensor_core_mask_is_refused():
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict"])
 def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_path):
+    """Prevents checkpoints without the tables, which are made after model_fn."""
+
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"]) * tf.compat.v1.get_variable("w", initializer=1.0)
         saver = tf.compat.v1.train.Saver()
@@ -243,7 +245,7 @@ def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_
 
 
 def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
-    """The hook's checkpoint leaves out the helper variable, whatever its Saver lists."""
+    """Leaves out the helper variable, which stands for the tables in the two lists."""
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"])

@@ -94,12 +94,10 @@ def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path)
     for path in EXTRAS[extra]["paths"]:
         place = tmp_path / path
         shutil.rmtree(place) if place.is_dir() else place.unlink()
-
     own = {"PYTHONPATH": str(tmp_path), "TF_CPP_MIN_LOG_LEVEL": "2", "ESTIMATOR_EMB_NATIVE": "1"}
 
     def run(*words, status=None):
-        environment = {**os.environ, **own}
-        command = [sys.executable, *words]
+        command, environment = [sys.executable, *words], {**os.environ, **own}
         done = processes.ended(command, status, tmp_path, processes.HANGS, environment)
         return done.stdout + done.stderr
 

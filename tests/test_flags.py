@@ -22,6 +22,7 @@ def parsed(*arguments, before=None, **defaults):
 def test_defaults_of_flags_and_run_config(same_message):
     holders = parsed()
     names = [field.name for field in dataclasses.fields(holders)]
+    # tests/messages.json has the default of each flag.
     same_message("\n".join(f"{name}: {getattr(holders, name).value!r}" for name in names))
     config = holders.run_config()
     default = ee.RunConfig()
@@ -62,6 +63,7 @@ def test_iterations_per_loop_may_be_a_duration():
 
 def test_a_tpu_is_looked_up_only_for_device_tpu(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
+    # TensorFlow's resolver takes "local" for a TPU of this machine, whose master is "".
     holders = parsed("--tpu=local", "--tpu_zone=z", "--gcp_project=p")
     assert holders.run_config().cluster.master() == ""
     assert parsed("--tpu=local", "--nouse_tpu").run_config().cluster is None

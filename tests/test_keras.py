@@ -5,7 +5,7 @@ import functools
 import inspect
 import itertools
 
-import harness
+import harness  # harness.refusal(error, call, ...) asserts the error, returns its message.
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,9 +16,6 @@ v1 = tf.compat.v1
 schedules = tf.keras.optimizers.schedules
 Reference = tf.keras.optimizers.experimental.Adagrad
 MODES = ("eager", "function", "graph")
-
-
-# ---- Driving an optimizer in each of the three ways -------------------------------------------
 
 
 def gradient_of(variable, given):
@@ -95,8 +92,6 @@ def random_steps(count=5, dtype=np.float32):
     ]
     return initial, steps
 
-
-# ---- Equal to Keras ---------------------------------------------------------------------------
 
 CLIPS = ({}, {"clipnorm": 0.7}, {"clipvalue": 0.4}, {"global_clipnorm": 1.5})
 DECAYS = ({}, {"weight_decay": 0.1})
@@ -191,8 +186,6 @@ def test_model_fit_equals_keras():
         assert change[9].max() == 0  # All ids are less than 9.
     assert_same_states(weights[:1], weights[1:])
 
-
-# ---- Configuration and contract ---------------------------------------------------------------
 
 OTHER_VALUES = {
     "learning_rate": 0.25,

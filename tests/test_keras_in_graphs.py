@@ -1,6 +1,6 @@
 """`estimator_emb.keras.Adagrad` in a v1 graph: its ops, its use in an Estimator, its errors."""
 
-import harness
+import harness  # harness.refusal(error, call, ...) asserts the error, returns its message.
 import numpy as np
 import processes
 import pytest
@@ -110,6 +110,7 @@ def test_minimize_in_a_loop_takes_every_step(session):
     session.run(loop)
     np.testing.assert_allclose(session.run(w), after([1, 2], steps=3), rtol=1e-6)
     assert session.run(optimizer.iterations) == 3
+    # In a graph, Adagrad overwrites `w` instead of Keras, which meanwhile sees no frequency.
     assert optimizer.get_config()["ema_overwrite_frequency"] == 1
 
 
@@ -186,7 +187,7 @@ def test_add_variable_works_in_a_graph(session):
     momentum = optimizer.add_variable_from_reference(w, "momentum")
     assert [one.name for one in optimizer.variables] == ["iteration:0", "own:0", "momentum/w:0"]
     session.run(v1.global_variables_initializer())
-    np.testing.assert_array_equal(session.run(ones + momentum), [1, 1])
+    np.testing.assert_array_equal(session.run(ones + momentum), [1, 1])  # Momentum begins at 0.
 
 
 @pytest.mark.parametrize(
@@ -195,15 +196,14 @@ def test_add_variable_works_in_a_graph(session):
 @pytest.mark.parametrize("aggregate", [True, False])
 def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
     """The cross-core sum has no CPU kernel. Here, a product by the number of cores replaces it."""
-    monkeypatch.setattr(
-        cores,
-        "_unchanged",
-        lambda x, group_assignment, name=None: tf.nest.map_structure(
-            lambda one: one * (shards or 1) if one.dtype.is_floating else one,
-            x,
-            expand_composites=True,
-        ),
-    )
+
+    def summed(x, group_assignment, name=None):
+        def product(one):  # The gradient is the same on each core.
+            return one * (shards or 1) if one.dtype.is_floating else one
+
+        return tf.nest.map_structure(product, x, expand_composites=True)
+
+    monkeypatch.setattr(cores, "_unchanged", summed)  # `Cores()` calls it instead of the sum.
     with tf.Graph().as_default(), v1.Session() as session, Cores().running(shards is not None):
         tpu_function.get_tpu_context().set_number_of_shards(shards)
         w, table = variable_in_graph(), variable_in_graph()
@@ -214,7 +214,7 @@ def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
         # Both arguments say the same.
         step = Adagrad(0.1).apply_gradients(pairs, skip_gradients_aggregation=not aggregate)
         again = Adagrad(0.1).apply_gradients(pairs, experimental_aggregate_gradients=aggregate)
-        factor = shards if shards and aggregate else 1
+        factor = shards if shards and aggregate else 1  # None: the program is not on a TPU.
         for one in (step, again):
             session.run(v1.global_variables_initializer())
             session.run(one)
@@ -222,8 +222,6 @@ def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
             np.testing.assert_allclose(session.run(w), expected, rtol=1e-6)
             np.testing.assert_allclose(session.run(table), [1, expected[1]], rtol=1e-6)
 
-
-# ---- In an Estimator --------------------------------------------------------------------------
 
 OPTIMIZERS = {
     "constant": {"learning_rate": 0.1},
@@ -236,8 +234,6 @@ OPTIMIZERS = {
         "ema_overwrite_frequency": 2,
     },
 }
-
-
 TABLE = np.random.default_rng(1).random((5, 3)).astype(np.float32)
 
 
@@ -298,18 +294,16 @@ def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tm
     np.testing.assert_allclose(got["w"], w, atol=1e-6)
     np.testing.assert_allclose(got["id"], rows, atol=1e-6)
     slots = {"Adagrad/accumulator/w"} | ({"Adagrad/average/w"} if "use_ema" in options else set())
+    # With a schedule, the saved rate is that of the last step, under another name.
     rate = "learning_rate" if name == "constant" else "current_learning_rate"
     assert set(got) == {"global_step", "id", "w", "iteration", rate, *slots}
-
-
-# ---- Errors -----------------------------------------------------------------------------------
 
 
 def test_setting_the_rate_in_a_graph_is_refused(session, same_message):
     assigned = harness.refusal(RuntimeError, setattr, Adagrad(0.1), "learning_rate", 0.2)
     assert assigned == harness.refusal(RuntimeError, setattr, Adagrad(0.1), "lr", 0.2)
     assert "learning_rate cannot be set in a graph" in assigned
-    same_message(assigned)
+    same_message(assigned)  # tests/messages.json has the whole text, with what to do instead.
 
 
 def test_a_tensor_or_function_as_rate_in_a_graph_is_refused(session, same_message):
@@ -321,8 +315,9 @@ def test_a_tensor_or_function_as_rate_in_a_graph_is_refused(session, same_messag
 
 def test_a_strategy_in_a_graph_is_refused(session, same_message):
     with tf.distribute.OneDeviceStrategy("/cpu:0").scope():
-        w = variable_in_graph()
-        same_message(harness.refusal(NotImplementedError, Adagrad().build, [w]))
+        said = harness.refusal(NotImplementedError, Adagrad().build, [variable_in_graph()])
+    assert said.startswith("Adagrad does not support a distribution strategy in a graph; got")
+    same_message(said)
 
 
 def test_ref_variables_are_refused(session):

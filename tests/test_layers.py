@@ -24,7 +24,10 @@ def test_imports_keep_the_contracts_of_pyproject_toml():
 
 
 def test_class_names_are_unique_and_function_names_are_clear():
-    """A function's name must not begin with `of`. At the top level, some bare verbs are vague."""
+    """Lets a reader of a call know from the name which class it is, and what a function does.
+
+    So no function begins with `of`, and none at the top level is one of some bare verbs.
+    """
     files, vague = collections.defaultdict(list), []
     for file in FILES:
         found = re.findall(r"^( *)(class|def) (\w+)", (ROOT / file).read_text(), re.M)
@@ -41,7 +44,7 @@ def test_class_names_are_unique_and_function_names_are_clear():
 
 
 def test_no_two_modules_share_a_name():
-    """Modules that users know by name are exempt: commands, formats and modules of tf.contrib."""
+    """Lets a file's name tell which module is meant. Commands, formats and the like are exempt."""
     files = collections.defaultdict(list)
     for file in FILES:
         if not re.search(r"/(legacy/contrib|cli|formats)/\w+\.py$|/__init__\.py$", file):
@@ -51,4 +54,5 @@ def test_no_two_modules_share_a_name():
 
 
 def test_the_package_has_few_folders():
+    """Keeps the package's map small for newcomers. 14 is today's number: merge to add a folder."""
     assert len({file.split("/")[1] for file in FILES if file.count("/") > 1}) <= 14

@@ -1,4 +1,7 @@
-"""The table of messages has messages of tests that exist."""
+"""tests/messages.json has the messages that the fixture `same_message` compares, by test.
+
+If a test is renamed, its messages stay behind.
+"""
 
 import json
 import pathlib

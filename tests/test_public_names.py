@@ -32,9 +32,7 @@ def public_names():
             signature = ""
             if inspect.isfunction(value) and not module.__name__.endswith("export"):
                 parameters = inspect.signature(value).parameters.values()
-                signature = inspect.Signature(
-                    [one.replace(annotation=REQUIRED) for one in parameters]
-                )
+                signature = inspect.Signature([p.replace(annotation=REQUIRED) for p in parameters])
             yield f"{module.__name__}.{name}{signature}"
 
 
@@ -123,10 +121,8 @@ def test_shared_embedding_columns_makes_tensorflows_column():
     """A part of the column equals only itself, so this test compares what the columns contain."""
 
     def content(function):
-        item, initializer = (
-            fc.categorical_column_with_identity("item", 5, 3),
-            V1.zeros_initializer(),
-        )
+        item = fc.categorical_column_with_identity("item", 5, 3)
+        initializer = V1.zeros_initializer()
         rest = ("sum", initializer, "both", [0], abs, "cpu", [None, 2], False)
         (column,) = function([item], 3, *rest)
         table = column.get_embedding_var_name(), column.get_embedding_table_size()

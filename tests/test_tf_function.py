@@ -1,4 +1,7 @@
-"""Estimator calls inside a `tf.function` act as outside it: AutoGraph does not rewrite them."""
+"""Estimator calls inside a `tf.function` act as outside it: AutoGraph does not rewrite them.
+
+AutoGraph would turn an `if` or a loop of model_fn, or of this package, into ops of the graph.
+"""
 
 import functools
 import traceback
@@ -31,6 +34,7 @@ def endless_input_fn(params):
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["host", "emulated"])
 def test_calls_in_a_tf_function_equal_calls_outside(way, tmp_path):
+    # `make` returns the estimator of tests/lib/words_program.py, and `call` exports its model.
     estimators = {place: make(tmp_path / place, way) for place in ("inside", "outside")}
     found, seen = {}, {}
     hooks = {

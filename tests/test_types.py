@@ -52,15 +52,8 @@ def test_mypy_finds_exactly_the_wrong_arguments(tmp_path, monkeypatch, request):
         assert (REPOSITORY / package / "py.typed").exists()
     monkeypatch.setenv("MYPYPATH", str(REPOSITORY))
     cache = request.config.cache.mkdir("mypy")
-    printed, errors, _ = api.run(
-        [
-            "--config-file=",
-            "--ignore-missing-imports",
-            "--follow-imports=silent",
-            f"--cache-dir={cache}",
-            str(program),
-        ]
-    )
+    options = "--config-file= --ignore-missing-imports --follow-imports=silent".split()
+    printed, errors, _ = api.run([*options, f"--cache-dir={cache}", str(program)])
     assert errors == ""
     lines = program.read_text().splitlines()
     wrong = {number for number, line in enumerate(lines, 1) if "  # " in line}

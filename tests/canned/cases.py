@@ -94,12 +94,8 @@ def served(path, *args, **kwargs):
 
 
 def variables(estimator):
-    names = estimator.get_variable_names()
-    return {
-        name: estimator.get_variable_value(name)
-        for name in names
-        if not name.startswith("_CHECKPOINT")
-    }
+    names = [one for one in estimator.get_variable_names() if not one.startswith("_CHECKPOINT")]
+    return {name: estimator.get_variable_value(name) for name in names}
 
 
 def everything(estimator, labels, folder):
@@ -173,11 +169,9 @@ for name, (arguments, labels) in HEADS.items():
 
 
 def optimized(make, rate, arguments, folder):
-    def optimizer():
-        return make(rate(), **arguments)
-
     api = v2e if issubclass(make, keras.optimizers.legacy.Optimizer) else v1e
-    estimator = api.DNNRegressor([4], [X], optimizer=optimizer, config=config(folder))
+    given = {"optimizer": lambda: make(rate(), **arguments), "config": config(folder)}
+    estimator = api.DNNRegressor([4], [X], **given)
     estimator.train(input_fn(REAL), steps=4)
     return variables(estimator)
 
@@ -221,7 +215,6 @@ def eager_heads(folder):
     return found
 
 
-# Columns of every kind.
 @case("columns", "every column")
 def columns(folder):
     path = f"{folder}.words"
@@ -276,24 +269,21 @@ def parse_example_spec(folder):
 @case("columns", "logit functions")
 def logits(folder):
     columns = [fc.numeric_column("x", [2], normalizer_fn=lambda value: value / 2)]
+    api, features = v1e.experimental, {"x": FEATURES["x"]}
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(3)
         built = {
-            "dnn": v1e.experimental.dnn_logit_fn_builder(
-                3, [4], columns, tf.nn.relu, None, None, True
-            ),
-            "linear": v1e.experimental.linear_logit_fn_builder(2, columns),
+            "dnn": api.dnn_logit_fn_builder(3, [4], columns, tf.nn.relu, None, None, True),
+            "linear": api.linear_logit_fn_builder(2, columns),
         }
         found = {}
         for name, logit_fn in built.items():
-            call = v1e.experimental.call_logit_fn
             with v1.variable_scope(name):
-                found[name] = call(logit_fn, {"x": FEATURES["x"]}, "train", None, None)
+                found[name] = api.call_logit_fn(logit_fn, features, "train", None, None)
         session.run(v1.global_variables_initializer())
         return session.run(found)
 
 
-# Other names of tf.estimator.experimental.
 @case("experimental", "KMeans")
 def kmeans(folder):
     points = FEATURES["x"]
@@ -325,10 +315,8 @@ def sdca(folder):
     features = {**FEATURES, "id": np.array([str(i) for i in range(SAMPLES)])}
     hashed = fc.categorical_column_with_hash_bucket("word", 7)
     found = {}
-    for name, make, labels in (
-        ("v1", v1e.LinearRegressor, REAL),
-        ("v2", v2e.LinearClassifier, BINARY),
-    ):
+    made = {"v1": (v1e.LinearRegressor, REAL), "v2": (v2e.LinearClassifier, BINARY)}
+    for name, (make, labels) in made.items():
         optimizer = v2e.experimental.LinearSDCA("id", symmetric_l2_regularization=1.0)
         estimator = make([X, ITEM, hashed], optimizer=optimizer, config=config(folder + name))
         estimator.train(input_fn(labels, features=features), steps=6)
@@ -359,24 +347,11 @@ def recurrent(folder):
     context = [fc.numeric_column("context")]
     binary, real = np.array([[0], [1], [0], [1]]), np.float32([[0], [1], [2], [1]])
     rnn = v2e.experimental
-    made = {
-        "lstm": (
-            rnn.RNNClassifier(columns, context, [3, 2], "lstm", config=config(folder)),
-            binary,
-        ),
-        "cell": (
-            rnn.RNNEstimator(
-                v2e.RegressionHead(),
-                columns,
-                rnn_cell_fn=lambda: keras.layers.GRUCell(3),
-                optimizer="Adam",
-                config=config(folder + "cell"),
-            ),
-            real,
-        ),
-    }
+    lstm = rnn.RNNClassifier(columns, context, [3, 2], "lstm", config=config(folder))
+    given = {"rnn_cell_fn": lambda: keras.layers.GRUCell(3), "optimizer": "Adam"}
+    cell = rnn.RNNEstimator(v2e.RegressionHead(), columns, config=config(folder + "cell"), **given)
     found = {}
-    for name, (estimator, labels) in made.items():
+    for name, estimator, labels in (("lstm", lstm, binary), ("cell", cell, real)):
         estimator.train(sequences(labels), steps=3)
         predictions = list(estimator.predict(sequences(labels, 1)))
         metrics = estimator.evaluate(sequences(labels, 1))
@@ -482,11 +457,8 @@ def all_graphs(folder):
         with tf.Graph().as_default(), v1.Session() as session:
             meta = v1.saved_model.load(session, [tag], path.decode())
             for name, signature in meta.signature_def.items():
-                found[f"{tag}/{name}"] = [
-                    sorted(signature.inputs),
-                    sorted(signature.outputs),
-                    signature.method_name,
-                ]
+                names = sorted(signature.inputs), sorted(signature.outputs)
+                found[f"{tag}/{name}"] = [*names, signature.method_name]
     return found
 
 
@@ -606,13 +578,10 @@ def warm_start(folder):
         estimator = api.DNNRegressor([4], columns["old"], config=config(old))
         estimator.train(input_fn(REAL), steps=3)
         (table,) = (one for one in estimator.get_variable_names() if one.endswith("weights"))
-        vocabulary = api.VocabInfo(f"{folder}.new", 4, 0, f"{folder}.old", 3)
-        settings = api.WarmStartSettings(
-            old, ".*(weights|hidden).*", var_name_to_vocab_info={table: vocabulary}
-        )
-        estimator = api.DNNRegressor(
-            [4], columns["new"], config=config(new), warm_start_from=settings
-        )
+        mapped = {table: api.VocabInfo(f"{folder}.new", 4, 0, f"{folder}.old", 3)}
+        settings = api.WarmStartSettings(old, ".*(weights|hidden).*", var_name_to_vocab_info=mapped)
+        given = {"config": config(new), "warm_start_from": settings}
+        estimator = api.DNNRegressor([4], columns["new"], **given)
         estimator.train(input_fn(REAL), steps=1)
         found[api.__name__] = variables(estimator)
     return found
@@ -630,12 +599,13 @@ def inputs(folder):
 
         frame = pd.DataFrame({"a": FEATURES["weight"][:, 0]})
         made = v1e.inputs.pandas_input_fn(frame, frame["a"], **kwargs)
-        with tf.Graph().as_default(), v1.train.MonitoredSession() as session:
-            found.append(session.run(made()))
+        with tf.Graph().as_default():
+            batch = made()
+            with v1.train.MonitoredSession() as session:
+                found.append(session.run(batch))
     return found
 
 
-# Models of Keras.
 class Subclassed(keras.Model):
     def __init__(self):
         super().__init__(name="subclassed")

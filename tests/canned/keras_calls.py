@@ -1,5 +1,7 @@
 """Programs with Keras layers that model_fn calls without `training`."""
 
+import functools
+
 import tensorflow as tf
 from cases import REAL, SIZES, add, config, everything, tpu_run_config, v1e, v2e
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
@@ -18,11 +20,13 @@ def layers_of(keras):
     ]
 
 
+def bare(keras, made):
+    return lambda x: functools.reduce(lambda y, layer: layer(y), made, x)
+
+
 def functional(keras, made):
-    x = y = keras.Input([2])
-    for layer in made:
-        y = layer(y)
-    return keras.Model(x, y)
+    x = keras.Input([2])
+    return keras.Model(x, bare(keras, made)(x))
 
 
 def sequential(keras, made):
@@ -40,9 +44,7 @@ def subclassed(keras, made):
             self.made = made
 
         def call(self, x):
-            for layer in self.made:
-                x = layer(x)
-            return x
+            return bare(keras, self.made)(x)
 
     return Own()
 
@@ -51,15 +53,6 @@ def nested(keras, made):
     x = keras.Input([2])
     inner = functional(keras, made[:3])
     return keras.Model(x, made[3](inner(x)))
-
-
-def bare(keras, made):
-    def call(x):
-        for layer in made:
-            x = layer(x)
-        return x
-
-    return call
 
 
 def trained(keras, kind, head_only, on_tpu_class, phase, folder):

@@ -14,9 +14,7 @@ import processes
 import pytest
 
 ELSEWHERE = {
-    "Exporter": "only its subclasses do something",
-    "Head": "only its subclasses do something",
-    "ExportOutput": "only its subclasses do something",
+    **dict.fromkeys(("Exporter", "Head", "ExportOutput"), "only its subclasses do something"),
     "EvalOutput": "made by the export of evaluation graphs, 'all graphs'",
     "InputPipelineConfig": "of tf.estimator.tpu, in tests/backends",
     "TPUEstimatorSpec": "of tf.estimator.tpu, in tests/beside_stock",

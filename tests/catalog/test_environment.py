@@ -30,8 +30,8 @@ def test_docs_page_lists_every_variable():
             assert f"`{choice}`" in rows[variable.name], variable.name
 
 
-def test_an_empty_variable_counts_as_unset(monkeypatch):
+def test_an_empty_variable_counts_as_unset_and_an_older_value_as_todays(monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "")
     assert environment.DEVICE.value() is None and str(environment.DEVICE) == "ESTIMATOR_EMB_DEVICE"
-    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")  # The older name of "emulate".
     assert environment.DEVICE.value() == "emulate"

@@ -88,6 +88,7 @@ def run(tmp_path, capsys):
 def test_checks_the_first_train_and_stops_the_program(run, same_message):
     status, out, _ = run()
     assert status == 0 and "the program goes on" not in out
+    # tests/messages.json has the report: what was checked, and that nothing was found.
     same_message(re.sub(r"\d[\d,]* ops", "N ops", out))
 
 
@@ -127,6 +128,7 @@ PJRT = "tpu_config = ee.TPUConfig(num_shards=16, device='pjrt', tables='{}')"
     ],
 )
 def test_checks_the_steps_that_the_program_runs(run, parts, steps):
+    """Assumes 8 cores unless the program has their number. No device is needed, nor used."""
     status, out, _ = run(**parts)
     found = [line.partition(":")[0] for line in out.splitlines() if line.startswith("The ")]
     assert status == 0 and found == [f"The {step}" for step in steps], out

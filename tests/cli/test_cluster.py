@@ -109,6 +109,7 @@ def is_running(pid):
 
 
 def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
+    """Lets gRPC reach the other processes, which are on this machine, without a proxy."""
     status, output, errors = run(
         tmp_path,
         """
@@ -143,13 +144,14 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
 
 
 def test_long_undecodable_and_partial_lines_are_shown():
+    """Shows a line beyond 1 MiB in pieces. Other bytes wait for the end of their line."""
     lines = screen.Lines("chief | ", collections.deque())
     long = b"a" * 3_000_000
     parts = [long, b"\n\xff\xfe\n\n", b"no ", b"end", b""]
     shown = b"".join(map(lines.feed, parts)).split(b"\n")
     prefix = b"chief | "
     assert shown[-4:] == [prefix + b"\xff\xfe", prefix, prefix + b"no end", b""]
-    assert all(line.startswith(prefix) for line in shown[:-4])
+    assert all(line.startswith(prefix) for line in shown[:-4]) and len(shown[:-4]) == 3
     assert b"".join(line[len(prefix) :] for line in shown[:-4]) == long
 
 
@@ -162,7 +164,7 @@ def test_repeated_lines_are_counted(size):
         "2026-11-27 02:54:18,123 c\n2026-11-27 02:54:18,200 c\n"
         "step 1 of 2\nstep 2 of 2\n" + 1234 * "d\n" + "d"
     ).encode()
-    last = collections.deque(maxlen=3)
+    last = collections.deque(maxlen=3)  # The lines that are shown again if the process fails.
     lines = screen.Lines("ps 0 | ", last)
     parts = [text[start : start + size] for start in range(0, len(text), size)]
     shown = b"".join(lines.feed(part) for part in [*parts, b"", b""])
@@ -197,7 +199,7 @@ ENDS = {
             os.kill(os.getpid(), signal.SIGSEGV if index else signal.SIGKILL)
         if job == "chief": wait_for_end_of("worker0"), wait_for_end_of("worker1")
         """,
-        1,  # The chief's status is 0.
+        1,  # The chief's status is 0: it trains on without workers, to the end.
     ),
     "a server dies": (
         {"servers": 2, "lost": 0},
@@ -216,7 +218,7 @@ ENDS = {
         if job == "evaluator": tell("evaluates") or sys.exit(3)
         if job == "chief": wait_for_end_of("evaluates")
         """,
-        1,
+        1,  # Training is complete, but evaluations are missing.
     ),
     "the chief is done": (
         {"evaluator": True, "seconds": 5},
@@ -241,7 +243,7 @@ ENDS = {
         if job == "ps": tell("server") or sys.exit(3)
         if job == "chief": wait_for_end_of("server")
         """,
-        0,
+        0,  # The chief trained to its end, so it did not need the server any more.
     ),
 }
 """What happens to processes -> (arguments of `start`, program, status of the command)."""
@@ -254,7 +256,8 @@ def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, same_messag
     status, _, errors = run(tmp_path, program, **numbers)
     assert status == expected
     lines = [*map(timeless, errors)]
-    # Lines of several processes have no fixed order, and reminders no fixed number.
+    # Lines of several processes have no fixed order, and reminders no fixed number. The table
+    # tests/messages.json has the lines of each case: who ended how, and what follows from it.
     reminders = {line for line in lines if "still runs" in line}
     same_message("\n".join(sorted([*(one for one in lines if one not in reminders), *reminders])))
 
@@ -295,7 +298,7 @@ def hanging(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "sent"),
+    ("number", "sent"),  # The signal to the command, and the one that its processes get.
     [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM"), (signal.SIGHUP, "SIGTERM")],
 )
 def test_a_signal_ends_all_and_the_servers_last(number, sent, hanging):
@@ -320,14 +323,14 @@ def test_processes_that_ignore_a_signal_are_killed_later(seconds, again, hanging
     process = hanging(seconds=seconds, env={**os.environ, "IGNORES": "1"})
     process.send_signal(signal.SIGINT)
     if again:
-        time.sleep(1.2)
+        time.sleep(1.2)  # The command takes signals within a second for a single one.
         assert process.poll() is None
     while again and process.poll() is None:  # A busy machine may merge two signals into one.
         process.send_signal(signal.SIGINT)
         time.sleep(1.2)
     _, errors = process.communicate(timeout=processes.HANGS)
     assert process.returncode == 128 + signal.SIGKILL
-    said = of_command(errors.decode().splitlines())[1:]
+    said = of_command(errors.decode().splitlines())[1:]  # After the line about the first signal.
     assert ("SIGINT again: all processes are killed." in said) == again
 
 
@@ -353,10 +356,11 @@ def test_closing_stdout_ends_the_cluster(tmp_path):
     lines = iter(process.stdout.readline, b"")
     assert any(line.startswith(b"chief") for line in lines)
     process.stdout.close()
-    assert process.wait(processes.HANGS) == 5
+    assert process.wait(processes.HANGS) == 5  # The status of the chief, so it got SIGTERM.
 
 
 def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
+    """Shows a process's last line in its state, without log prefix, colours and control bytes."""
     shown, terminal = pty.openpty()
     process = start(
         tmp_path,
@@ -388,6 +392,7 @@ def test_the_state_of_each_process_is_shown_on_a_terminal(tmp_path):
 
 
 def test_each_process_runs_the_program_with_the_options_of_the_cluster(monkeypatch, tmp_path):
+    """Keeps the options of `cluster`, and gives those of `run` to the process of each task."""
     calls = []
     monkeypatch.setattr("estimator_emb.cli.cluster.start", lambda *args: calls.append(args) or 0)
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
@@ -421,6 +426,7 @@ def test_each_process_runs_the_program_with_the_options_of_the_cluster(monkeypat
 def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
     example = str(ROOT / "examples" / "legacy_cluster.py")
     (tmp_path / "soon.py").write_text(
+        # join_soon: each worker looks every second, not every 30, whether the chief has begun.
         "import processes, runpy\nprocesses.join_soon()\n"
         f"runpy.run_path({example!r}, run_name='__main__')"
     )
@@ -434,7 +440,7 @@ def test_the_example_trains_as_a_cluster_and_ends(tmp_path):
     assert timeless(said) == "chief is done after N s."
     for server in ("ps 0", "ps 1"):
         assert re.search(f"{server}  .*: this parameter server ends.", done.stderr)
-    assert "over 2 parameter servers: 2 tables, 1,300 rows" in done.stderr
+    assert "over 2 parameter servers: 2 tables, 1,300 rows" in done.stderr  # 500 users, 800 items.
     step = harness.last_step(tmp_path)
     assert step >= 400
     # A worker may take one more step after the chief is done.

@@ -92,7 +92,8 @@ def without_w(variables, step):
 
 
 @pytest.mark.parametrize(
-    "of_a, of_b, status, said",  # of_a, of_b: arguments of `run`.
+    # of_a, of_b: arguments of `run`. Values that are within 1e-5 + 1e-4 |value| count as equal.
+    "of_a, of_b, status, said",
     [
         ({}, {"change": from_step(2, "w", np.float32(1e-6))}, 0, "The sides are the same"),
         ({}, {"change": from_step(2, TABLE, np.float32(1e-2))}, 1, f"differ: {TABLE} are not"),
@@ -178,6 +179,7 @@ def test_control_characters_in_names_are_escaped(run, compare):
 
 
 def test_names_that_mean_the_same_are_listed_with_their_rule(run, compare):
+    """Pairs Adam's slots with a TPU's. There, Adam corrects no bias, so it has no beta1_power."""
     more = {f"v{index:02}": np.float32(index) for index in range(40)}  # Too many to list each.
     of_stock = {f"{TABLE}/Adam": np.ones([3, 2], "f4"), "beta1_power": np.float32(0.9)}
     ours = {f"{TABLE}/Adam/m": np.ones([3, 2], "f4")}
@@ -202,7 +204,7 @@ def test_a_damaged_checkpoint_is_not_compared(run, compare):
     a, b = run(), run()
     (data,) = b.glob("model.ckpt-3.data-*")
     contents = bytearray(data.read_bytes())
-    contents[contents.index(np.float32([3, 2]).tobytes())] ^= 1
+    contents[contents.index(np.float32([3, 2]).tobytes())] ^= 1  # A bit of w, [step, 2].
     data.write_bytes(contents)
     status, lines = compare(a, b)
     assert status == 2 and "model.ckpt-3' is damaged: variable w cannot be read" in lines[-1]
@@ -211,7 +213,10 @@ def test_a_damaged_checkpoint_is_not_compared(run, compare):
 @pytest.mark.slow
 @pytest.mark.parametrize("option, rate, status", [("--shards=8", 0.4, 0), ("--seed=1", 0.3, 1)])
 def test_compares_two_runs_of_a_program(option, rate, status, tmp_path):
-    """Both begin from the same checkpoint. More cores make no difference, another rate does."""
+    """Both begin from the same checkpoint. More cores make no difference, another rate does.
+
+    The loss is that of core 0, so it depends on the number of cores.
+    """
     a, b = tmp_path / "a", tmp_path / "b"
 
     def train(folder, rate, *options):

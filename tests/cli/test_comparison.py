@@ -7,7 +7,7 @@ import tensorflow as tf
 from estimator_emb.cli.comparison import distances, name_pairs
 
 TABLE = "dense_features/x_embedding/embedding_weights"
-TOLERANCE = distances.Tolerance()  # rtol 1e-4 and atol 1e-5.
+TOLERANCE = distances.Tolerance()  # Of a and b, 1e-5 + 1e-4 max(|a|, |b|).
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,9 @@ TOLERANCE = distances.Tolerance()  # rtol 1e-4 and atol 1e-5.
     ],
 )
 def test_matches_names_that_mean_the_same(a, b, rule):
+    """Pairs names of a TPU, such as table/part_0 and Adam/m, with those of a CPU."""
     found = name_pairs.match({a: [9, 4]}, {b: (9, 4)})
-    assert found == name_pairs.Matching([(a, b, rule)], [], [], [], [])
+    assert found == name_pairs.Matching([(a, b, rule)], [], [], left_out=[], ignored=[])
 
 
 @pytest.mark.parametrize(
@@ -90,7 +91,10 @@ def test_distances_are_absolute_and_relative():
 
 
 def test_small_variables_are_compared_by_their_own_size():
-    """For all pieces of a variable, atol shrinks with the variable's largest value."""
+    """For all pieces of a variable, atol is multiplied by the variable's largest value.
+
+    This factor is at least 1e-6, because a gradient that should be 0 contains rounding noise.
+    """
     small, other = np.float32([1e-9, 1e-6, 0]), np.float32([1e-9, 1.1e-6, 0])
 
     def past(*pieces):
@@ -99,5 +103,5 @@ def test_small_variables_are_compared_by_their_own_size():
     assert distances.between(small, other, TOLERANCE).past == 0
     assert past((small, other)) == 1
     assert past((np.ones(2), np.ones(2)), (small, other)) == 0  # The largest value is 1.
-    # So small are only residues of gradients that are 0.
+    # Both are noise: they differ by 4e-12, and 1e-5 x 1e-6 is 1e-11.
     assert past((np.float32([1e-12]), np.float32([-3e-12]))) == 0

@@ -23,6 +23,7 @@ from estimator_emb.checkpoints.formats import exporting
 from estimator_emb.cli import main as main_lib
 
 MOD = saved_values.MOD
+"""Folder of the checkpoint: tables `words` (13 x 2), `items` (3 x 4) and `few` (2 x 3), step 7."""
 WORDS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 """The table `words` of MOD. Its slot of Adagrad is 0.5 higher."""
 LABELS = ["the matrix", "naïve", "東京", *(f"word {number}" for number in range(3, 11))]
@@ -69,9 +70,8 @@ def test_each_format_has_a_file_an_entry_and_a_description(capsys):
     files = {file.stem for file in pathlib.Path(exporting.__file__).parent.glob("*.py")}
     formats = {entry.module for entry in EXPORT_FORMATS.values()}
     assert formats == files - {"__init__", "conversion", "exporting"}
-    assert all(
-        isinstance(exporting.format_of(name), exporting.TableFormat) for name in EXPORT_FORMATS
-    )
+    made = map(exporting.format_of, EXPORT_FORMATS)
+    assert all(isinstance(one, exporting.TableFormat) for one in made)
     page = (pathlib.Path(__file__).parents[2] / "docs" / "api" / "checkpoint.md").read_text()
     assert re.findall(r"^\* `([\w-]+)`: ", page, re.M) == list(EXPORT_FORMATS)
     with pytest.raises(SystemExit):
@@ -153,7 +153,7 @@ def restored(folder, **optimizers):
 
 def test_tf2_export_restores_into_tensorflows_layer(tmp_path, capsys, same_message):
     out = written("tf2", tmp_path, "--slots", "--table=words", "--table=few")
-    same_message(capsys.readouterr().out)
+    same_message(capsys.readouterr().out)  # tests/messages.json: old and new name of each variable.
     described, tables = restored(out, Adagrad=tf.tpu.experimental.embedding.Adagrad)
     assert described["step"] == 7 and set(tables) == {"words", "few"}  # MOD is of step 7.
     np.testing.assert_array_equal(tables["words"]["parameters"], WORDS)
@@ -164,6 +164,10 @@ def test_tf2_export_restores_into_tensorflows_layer(tmp_path, capsys, same_messa
 
 
 def test_tf2_with_column_tables_and_unsupported_optimizers(tmp_path, capsys):
+    """Names a column's table as on a TPU, tbl_<column>, unless two tables would share the name.
+
+    Ftrl keeps its accumulators in the slot Ftrl, and its linear terms in Ftrl_1.
+    """
     weights = np.arange(6, dtype=np.float32).reshape(3, 2)
     shared, of_first = "dense_features/a_b_shared_embedding", "first/c_embedding/embedding_weights"
     variables = {
@@ -218,7 +222,7 @@ def keras(request):
 
 def test_keras_export_loads_into_embedding_layers(keras, tmp_path, capsys, same_message):
     out = written("keras", tmp_path)
-    same_message(capsys.readouterr().out)
+    same_message(capsys.readouterr().out)  # tests/messages.json: the layers that the file fills.
     sizes = {"words": (13, 2), "few": (2, 3), "items": (3, 4)}
     layers = layers_of(keras, out / "tables.h5", sizes)
     np.testing.assert_array_equal(layers["words"].get_weights()[0], WORDS)
@@ -360,7 +364,7 @@ WILD = {
     "two\nlines": "two_lines",
     "\u202eright": "_right",
 }
-"""Name of a table that is unsuitable for files -> its replacement."""
+"""Name of a table -> name for files: a first dot becomes _, as all but letters, digits, . and -."""
 
 
 @pytest.fixture
@@ -390,6 +394,7 @@ def do(command, path, out, *more):
 
 @pytest.fixture
 def without_pickle(monkeypatch):
+    """Fails a test that unpickles, as a pickle in a malicious file could run any code."""
     for name in ("load", "loads", "Unpickler"):
         monkeypatch.setattr(pickle, name, mock.Mock(side_effect=AssertionError("unpickled")))
 
@@ -402,6 +407,7 @@ WITH_NAMES = ("export to npz", "export to parquet", "export to keras")
 def test_replaces_and_escapes_unusual_table_names_without_pickle(
     command, wild, tmp_path, capsys, without_pickle
 ):
+    """Keeps names from leaving the folder, and from controlling the terminal."""
     before = {*tmp_path.iterdir()}
     out = tmp_path / "out"
     # TensorFlow takes long to save a model of many tables.
@@ -431,6 +437,7 @@ def test_convert_escapes_table_names_without_pickle(wild, tmp_path, capsys, with
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == r"moved rows of \x1b[31mred"
     assert all(line.isprintable() for line in printed)
+    # COMMANDS asks for the table `words` only.
     assert do("convert", MOD, tmp_path / "words") == 0
     assert "left the rows of items as they were\n" in capsys.readouterr().out
 

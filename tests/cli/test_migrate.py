@@ -50,19 +50,20 @@ def test_files_and_folders_are_written_once_with_their_modes(folder, capfdbinary
     (folder / ".venv").mkdir()
     (folder / "env").mkdir()
     (folder / "env" / "pyvenv.cfg").touch()
-    for name in ("inside/b.py", "inside/deep/c.py", "d.txt", "inside/e.pyw", ".venv/f.py"):
+    changed, kept = ["a.py", "inside/b.py", "inside/deep/c.py", "d.txt"], ["inside/e.pyw"]
+    kept += [".venv/f.py", "env/g.py"]  # Of a virtual environment.
+    for name in (*changed, *kept):
         (folder / name).write_bytes(OLD.encode())
-    (folder / "env" / "g.py").write_bytes(OLD.encode())
     (folder / "inside" / "other.py").write_text("x = 1\n")
     os.chmod("inside/b.py", 0o750)
     other = os.stat("inside/other.py")
+    # Of a folder, *.py files are migrated. A file that is named itself may end in anything.
     status, out, err = migrate(capfdbinary, "--write", "a.py", "inside", ".", "a.py", "d.txt")
     assert (status, err) == (0, "")
-    changed = ["a.py", "inside/b.py", "inside/deep/c.py", "d.txt"]
     assert out == "".join(f"changed {name}\n" for name in changed)
     for name in changed:
         assert (folder / name).read_text() == NEW
-    for name in ("inside/e.pyw", ".venv/f.py", "env/g.py"):
+    for name in kept:
         assert (folder / name).read_text() == OLD
     assert stat.S_IMODE(os.stat("inside/b.py").st_mode) == 0o750
     after = os.stat("inside/other.py")  # Needs no change, so it is not written.
@@ -117,7 +118,7 @@ def test_everything_else_stays_byte_for_byte(name, folder, capfdbinary):
     """The printed diff, given to `patch`, makes the same file as --write."""
     data = BYTES[name]
     (folder / "a.py").write_bytes(data)
-    # `migrate` cannot decode a diff in latin-1.
+    # The helper `migrate` decodes the output as UTF-8, which a diff of latin-1 is not.
     _, diff, _ = migrate(capfdbinary, "a.py") if name != "latin-1" else (0, "", "")
     status, _, err = migrate(capfdbinary, "--write", "a.py")
     assert (status, err) == (0, "")
@@ -209,7 +210,7 @@ def test_report_lists_findings_with_their_lines(folder, capfdbinary, same_messag
     status, _, err = migrate(capfdbinary, "a.py")
     needs_tpu = "TPUEstimator(use_tpu=FLAGS.use_tpu) needs a TPU wherever use_tpu is True"
     assert status == 0 and f"a.py:11: {needs_tpu}" in err
-    same_message(err)
+    same_message(err)  # tests/messages.json has a line for each finding, with its reason.
     # With --write, line numbers refer to the new file.
     _, _, written = migrate(capfdbinary, "--write", "a.py")
     assert re.sub(r":\d+:", ":", written) == re.sub(r":\d+:", ":", err)

@@ -24,17 +24,17 @@ from estimator_emb.cli.migration import renames
 from estimator_emb.legacy import contrib
 from estimator_emb.optimizers import PARAMETERS
 
-# Only some versions of TensorFlow have it.
 LACKING = {
     f"tf.contrib.data{inner}.RaggedTensorStructure"
     for inner in ("", *(f".{inner}" for inner in contrib_names.MODULES["data"].inner))
 }
-
+"""Only some versions of TensorFlow have it."""
 CONTRIB = [
     f"tf.contrib.{path}.{name}"
     for path, owner in contrib_names.NAMESPACES.items()
     for name in contrib_names.MODULES[owner].members
 ]
+"""Names of tf.contrib that are somewhere else today. tf.contrib has some in several modules."""
 
 
 def look_up(name):
@@ -81,9 +81,9 @@ def test_each_target_is_the_object_that_unchanged_programs_find(unchanged):
     assert len(targets) > 500
     # Functions of feature_columns wrap TensorFlow's, with the same arguments.
     wrapped = {name for name, target in targets.items() if target.module == "feature_columns"}
-    # On TensorFlow 2.15, `run` leaves these unchanged.
-    has_own = importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint") is not None
-    own = ("tensorflow.python.tpu.tpu_embedding.", "tensorflow.python.tpu.async")
+    # TensorFlow 2.15 still has these modules. `run` leaves them unchanged, and `migrate` does not.
+    is_2_15 = importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint") is not None
+    only_2_15 = ("tensorflow.python.tpu.tpu_embedding.", "tensorflow.python.tpu.async")
     for name, target in targets.items():
         found, expected = resolved(target), unchanged.get(name)
         if name in wrapped and found is not expected:
@@ -91,13 +91,14 @@ def test_each_target_is_the_object_that_unchanged_programs_find(unchanged):
             defaults = [(p.name, p.default) for p in theirs.values()]
             assert [(p.name, p.default) for p in ours.values()] == defaults, name
         elif name.startswith("tf.contrib.") and name.endswith("AsyncCheckpointSaverHook"):
-            # TensorFlow 2.15 has its own hook.
+            # On TensorFlow 2.15, an unchanged program finds TensorFlow's hook.
             assert issubclass(found, tf.compat.v1.train.CheckpointSaverHook)
         elif found is not expected:
-            assert has_own and name.startswith(own), name
+            assert is_2_15 and name.startswith(only_2_15), name
 
 
 def public(module, prefix):
+    """Yields the dotted names in a module and its submodules."""
     for name in dir(module):
         if name.startswith("_"):
             continue
@@ -113,20 +114,26 @@ def test_every_public_legacy_name_is_in_the_table():
     assert len(listed) > 140
     missing = [name for name in listed if name not in renames.TABLE]
     assert missing == []
-    parameters = {parameters.__name__ for parameters in PARAMETERS}
-    assert set(renames.PARAMETERS.split()) == parameters
+
+
+def test_every_public_name_of_the_package_replaces_a_legacy_name():
+    assert set(renames.PARAMETERS.split()) == {parameters.__name__ for parameters in PARAMETERS}
     targets = (one for one in renames.TABLE.values() if isinstance(one, renames.Target))
     ours = {target.path for target in targets}
-    # Public names of this package that no legacy program used.
+    # These are new: no legacy program used them.
     never_legacy = "ProgressHook errors experimental export install uninstall vocabulary_warm_start"
     assert {f"estimator_emb.{name}" for name in set(ee.__all__) - set(never_legacy.split())} <= ours
     assert {f"estimator_emb.export.{name}" for name in ee.export.__all__} <= ours
     experimental = {f"estimator_emb.experimental.{name}" for name in ee.experimental.__all__}
     assert experimental == {one for one in ours if one.startswith("estimator_emb.experimental.")}
-    assert "feature_columns.embedding_column" in ours and fc.__all__
+    # The other functions of feature_columns are also TensorFlow's, so programs keep those.
+    replaced = {one for one in ours if one.partition(".")[0] == "feature_columns"}
+    names = ("embedding_column", "shared_embedding_columns")
+    assert replaced == {f"feature_columns.{name}" for name in names} and set(names) < {*fc.__all__}
 
 
 def test_advice_for_contrib_equals_that_at_run_time():
+    """Compares names in `elsewhere`, which have advice. `members` and `modules` have a place."""
     advised = [
         f"{owner}.{name}"
         for owner, module in contrib_names.MODULES.items()
@@ -160,25 +167,17 @@ def explained(capsys):
 
 
 def test_explain_prints_where_each_name_is(explained, same_message):
-    for name in (
-        "tf.contrib.training.HParams",
-        "tf.estimator.ModeKeys.TRAIN",
-        "tf.contrib.learn.DNNClassifier",
-        "tf.contrib.quantize",
-        "tf.contrib.crf.crf_decode",
-        "tf.contrib.nonsense",
-        "tf.app.run",
-        "tf.train.AdamOptimizer",
-        "tensorflow.python.tpu.tpu_estimator.EmbeddingConfigSpec",
-        "tf.contrib.tpu.python.tpu.tpu_config",
-        "tf.contrib.util",
-        "tf.estimator.BoostedTreesClassifier",
-        "tf.estimator.Nonsense",
-        "tf.flags.FLAGS.mine",
-    ):
+    names = """
+        tf.contrib.training.HParams tf.estimator.ModeKeys.TRAIN tf.contrib.learn.DNNClassifier
+        tf.contrib.quantize tf.contrib.crf.crf_decode tf.contrib.nonsense tf.app.run
+        tf.train.AdamOptimizer tensorflow.python.tpu.tpu_estimator.EmbeddingConfigSpec
+        tf.contrib.tpu.python.tpu.tpu_config tf.contrib.util tf.estimator.BoostedTreesClassifier
+        tf.estimator.Nonsense tf.flags.FLAGS.mine
+    """
+    for name in names.split():
         status, said = explained(name)
         assert status == 0 and said.startswith(f"{name}: ")
-        same_message(said)
+        same_message(said)  # tests/messages.json has the place of each name, or advice.
 
 
 def test_explain_finds_names_without_their_module_and_in_other_spellings(explained):
@@ -188,7 +187,7 @@ def test_explain_finds_names_without_their_module_and_in_other_spellings(explain
     names = [line.split(":")[0] for line in explained("TPUConfig")[1].splitlines()]
     assert "tf.contrib.tpu.TPUConfig" in names and "tf.compat.v1.estimator.tpu.TPUConfig" in names
     eager = explained("tf.contrib.eager")
-    assert eager[1].count("\n") == 3
+    assert eager[1].count("\n") == 3  # A line about the module, and one for each of its two names.
     for spelling in ("tensorflow.contrib.eager.python.tfe", "tf.compat.v1.contrib.eager"):
         assert explained(spelling) == eager
 
@@ -197,7 +196,7 @@ def test_explain_finds_names_without_their_module_and_in_other_spellings(explain
     "name, meant",
     {
         "nonsense": None,
-        "tf.train.Checkpoint": None,
+        "tf.train.Checkpoint": None,  # TensorFlow 2 has it, so it is no legacy name.
         "my.module": None,
         "fuly_connected": "fully_connected",
         "tf.contrib.layers.fuly_connected": "fully_connected",
@@ -234,16 +233,22 @@ def test_docs_page_has_the_lines_of_explain(explained):
 
 def test_table_has_every_moved_module_of_contrib():
     for path, place in contrib_names.MOVED.items():
-        meaning, count = renames.look_up(f"tensorflow.contrib.{path}")  # count: the words found.
-        assert isinstance(meaning, renames.Namespace) and count == path.count(".") + 3, path
-        if meaning.moved:
+        name = f"tensorflow.contrib.{path}"
+        meaning, count_of_known_parts = renames.look_up(name)
+        assert isinstance(meaning, renames.Namespace), path
+        assert count_of_known_parts == len(name.split(".")), path  # The whole name is known.
+        if meaning.moved:  # The module that has the names today.
             assert inspect.ismodule(importlib.import_module(meaning.moved)), path
         else:  # The table lists its names one by one.
             assert meaning.path == place == "tensorflow.python.tpu.async_checkpoint"
 
 
 def test_list_of_tensorflow_1_has_the_names_that_tensorflow_2_lacks():
-    """`part_of` returns the part of a name that TensorFlow 2 lacks, or None if it has the name."""
+    """`part_of` returns the part of a name that TensorFlow 2 lacks, or None if it has the name.
+
+    `_NAMES` has the names that only TensorFlow 1 has by their prefix, such as "train.". In them, *
+    stands for any text.
+    """
     for prefix, listed in tf1_names._NAMES.items():
         for name in listed.split():
             assert "*" in name or contrib.has_path(tf.compat.v1, prefix + name), name

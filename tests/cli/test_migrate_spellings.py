@@ -1,8 +1,9 @@
 """estimator-emb migrate: for every way to spell a name, the rewrite finds the same object.
 
-tests/data/migrated.json has the objects of names, the spellings of modules, and programs before and
-after their rewrite. A program without "after" is not changed. "left" has the lines with findings
-about names that stay.
+tests/data/migrated.json has "objects" (module -> {name: path of its object today}), "spellings"
+(module -> {import statement: how the program then spells the module}), "names" (program -> path of
+its VALUE), and programs before and after their rewrite. A program without "after" is not changed.
+"left" has the lines with findings about names that stay.
 """
 
 import itertools
@@ -19,7 +20,7 @@ from estimator_emb.cli.migration.rewrite import rewrite
 TABLE = json.loads((processes.ROOT / "tests" / "data" / "migrated.json").read_text())
 OBJECTS, SPELLINGS, PROGRAMS = TABLE["objects"], TABLE["spellings"], TABLE["programs"]
 
-# Ways to use a name of a module. Each module of OBJECTS has at least as many names.
+# Ways to use a name. Each module of OBJECTS has at least as many names, so it is used in each way.
 PLACES = (
     "VALUE = {}",
     "def f(a={}):\n    return a\nVALUE = f()",
@@ -120,7 +121,7 @@ def test_findings_say_what_to_do(same_message):
     )
     said = [f"{one.line}: {one.text}" for one in left(rewrite(program))]
     assert said[-1].startswith("4: tf.contrib.tpu is passed on as a module")
-    same_message("\n".join(said))
+    same_message("\n".join(said))  # tests/messages.json has all findings.
     of_tf1 = [one.text for one in rewrite("import tensorflow as tf\ntf.app.run()\n").findings]
     assert "convert the program with tf_upgrade_v2" in "\n".join(of_tf1)
     same_message("\n".join(of_tf1))
@@ -140,10 +141,10 @@ def test_imports_of_a_package_are_kept():
     "program, count",  # count: of findings. tf.nn.dropout of TensorFlow 2 takes the rate instead.
     [
         ("import tensorflow as tf\ntf.nn.dropout(x, 0.9)", 1),
-        ("import tensorflow as tf\ntf.placeholder\ntf.nn.dropout(x, keep)", 1),
-        ("import tensorflow as tf\ntf.nn.dropout(x, 0.1)", 0),
+        ("import tensorflow as tf\ntf.placeholder\ntf.nn.dropout(x, keep)", 1),  # TensorFlow 1.
+        ("import tensorflow as tf\ntf.nn.dropout(x, 0.1)", 0),  # Few keep so little: it is a rate.
         ("import tensorflow as tf\ntf.nn.dropout(x, rate=0.9)", 0),
-        ("import tensorflow.compat.v1 as tf\ntf.nn.dropout(x, 0.9)", 0),
+        ("import tensorflow.compat.v1 as tf\ntf.nn.dropout(x, 0.9)", 0),  # It keeps 0.9, as before.
     ],
 )
 def test_dropout_that_keeps_its_argument_is_reported(program, count):

@@ -79,15 +79,17 @@ def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
         by_xla = place != "host"
         compiled = {f"{mode} {by_xla}" for mode in ("train", "eval", "infer")}
         assert {*printed(done, "compiled")} == compiled
-        # predict prints the outputs of 4 + 2 samples, and how many values of cores come with them.
+        # 6 samples are predicted in batches of 4. A line has the outputs, and the number of means:
+        # each core returns the mean of its samples.
         predicted = [line.split("]") for line in printed(done, "predicted")]
         assert [len(outputs.split(",")) for outputs, _ in predicted] == [4, 2]
         assert [int(of_cores) for _, of_cores in predicted] == [cores, cores]
         if place != "host":
-            # As on a TPU, a step reads its number before counting.
+            # The host_call writes events under each step's number. As on a TPU, it is read before
+            # it is increased.
             assert [*harness.summaries(folder / "host")] == [0, 1, 2, 3]
         results[place], variables[place] = printed_metrics(done), read(str(folder))
-    _, _, global_step = results["host"]
+    _loss, _accuracy, global_step = results["host"]
     assert global_step == 4
     for place in ("one core", "two cores"):
         np.testing.assert_allclose(results[place], results["host"], rtol=1e-4)
@@ -98,7 +100,7 @@ def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
 
 @originals.needs_wheel
 def test_detector_trains_equally_on_one_and_two_cores(tmp_path):
-    """Batch normalization over cores makes two cores train like one."""
+    """A batch normalization over the samples of all cores makes two cores train like one."""
     results, variables = {}, {}
     for cores in (1, 2):
         folder = tmp_path / str(cores)

@@ -58,14 +58,12 @@ def test_names_that_begin_with_a_dash():
 
 
 INVALID = json.loads((processes.ROOT / "tests/data/invalid_calls.json").read_text())
-"""Kind -> invalid calls. To refuse those of a checkpoint, TensorFlow must read it.
+"""Kind -> invalid calls, such as "run nowhere.py". Those "of a checkpoint" need TensorFlow to read.
 
 @folder, @script and @mod stand for an empty folder, a program and a checkpoint. @wild stands for a
 name with control characters, which no command prints.
 """
 WILD = "\x1b[2J\x9b"
-
-
 COUNTS = {
     "run": ["--shards", "--steps-limit"],
     "cluster": ["--workers", "--ps", "--hosts", "--devices", "--wait-limit"],
@@ -130,9 +128,9 @@ def test_invalid_calls_end_with_a_line_and_status_2(places, same_message):
         status, output, printed = json.loads(result)
         assert (status, output) == (2, ""), call
         *usage, line = printed.splitlines()
-        assert bool(usage) == (": error: " in line), call
+        assert bool(usage) == (": error: " in line), call  # The parser prints the usage before.
         assert printed.replace("\n", "").isprintable(), call
-        same_message(f"{call}\n  {line}")
+        same_message(f"{call}\n  {line}")  # tests/messages.json has the line of each call.
 
 
 def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
@@ -143,6 +141,7 @@ def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
         output, error = capsys.readouterr()
         assert output == "" and error.startswith(f"estimator-emb {call.split()[0]}: ")
         assert error.removesuffix("\n").isprintable(), call
+        # tests/messages.json has the line of each call.
         same_message(f"{call}\n  {error.replace(saved_values.MOD, '@mod')}")
 
 

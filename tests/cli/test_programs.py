@@ -41,7 +41,10 @@ RUNS = {
     "ran.time": ["ran/__init__.py", "ran/time.py", "ran/near.py"],
     "space.sys": ["space/sys.py", "space/near.py"],
 }
-"""Module -> existing files. The last but one prints what Python gave it."""
+"""Module -> existing files. The last but one is the program, and prints what it got.
+
+`ran` is a package, and `space` a namespace package. Two modules have names of Python's own.
+"""
 
 
 @pytest.mark.fast(6)
@@ -60,7 +63,7 @@ def test_a_module_runs_as_with_python(module, tmp_path, monkeypatch, capsys):
     before = set(sys.modules)
     try:
         with launch.restored():
-            launch.run_program(command, False)
+            launch.run_program(command, binds_tf_v1=False)
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]
@@ -79,7 +82,7 @@ def test_shows_pythons_own_error_about_a_program_that_cannot_run(folder, capsys)
             assert launch.launch(program) == 1
         last = capsys.readouterr().err.splitlines()[-1]
         assert last.startswith(error), last
-    with launch.restored():
+    with launch.restored():  # A script, however it is called, runs.
         assert launch.launch(["package/__init__.py"]) == 0
 
 

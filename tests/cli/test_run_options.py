@@ -26,7 +26,7 @@ VALUES = {
     "table_summaries": ["--no-table-summaries"],
     "tf_v1": ["--tf-v1"],
 }
-"""Option -> words that set it."""
+"""Option -> words that set it. The wheel of --contrib is made by the tests."""
 
 
 def parsed(name, *words):
@@ -35,8 +35,8 @@ def parsed(name, *words):
 
 @pytest.mark.parametrize("option", run_options.RUN_OPTIONS, ids=lambda option: option.name)
 def test_option_reaches_parser_and_program(option, tmp_path):
+    """Parses an option, makes its words again for other processes, and looks for its effect."""
     given = VALUES.get(option.name) or [f"--contrib={originals.small(tmp_path)}"]
-    # `words` gives the option as it was on the command line, for other processes.
     assert option.words(parsed("run", *given)) == given
     assert option.words(parsed("run")) == []
     for name in ("run", "cluster", *(["check"] if option.of_any_program else [])):
@@ -50,12 +50,12 @@ def test_option_reaches_parser_and_program(option, tmp_path):
         assert arguments[option.launch] != run_options.launch_arguments(parsed("run"))
     else:
         assert option.variable in environment.VARIABLES
-        tf_v1 = ["--tf-v1"] if option.name == "contrib" else []
+        tf_v1 = ["--tf-v1"] if option.name == "contrib" else []  # --contrib needs it.
         value = run_options.variables(parsed("run", *given, *tf_v1), {})[str(option.variable)]
+        # The variable gets the text behind "=", and 0 from --no-table-summaries.
         assert value == {"table_summaries": "0"}.get(option.name, given[0].partition("=")[2])
 
 
-# File or folder, which the test makes -> the end of the message.
 BAD_WHEELS = {
     "absent": "there is no such file or folder",
     "empty": "it lacks tensorflow_core/contrib",
@@ -63,12 +63,14 @@ BAD_WHEELS = {
     "other": "its version is 2.15.1",
     "bare": "it lacks TensorFlow's metadata",
 }
+"""File or folder, which the test makes -> the end of the message."""
 
 
 @pytest.mark.parametrize("name", BAD_WHEELS)
 def test_contrib_refuses_other_files_in_a_sentence(name, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("no zip")
+    # originals.small makes an unpacked wheel of TensorFlow with an empty tf.contrib.
     for name_, version in (("other", "2.15.1"), ("bare", "1.15.5")):
         (tmp_path / name_).mkdir()
         originals.small(tmp_path / name_, version=version)
@@ -84,6 +86,7 @@ def test_contrib_refuses_other_files_in_a_sentence(name, tmp_path, capsys):
 
 @pytest.mark.parametrize("name", ["run", "cluster", "check"])
 def test_contrib_needs_tf_v1(name, tmp_path):
+    """Refuses --contrib alone: only --tf-v1 gives a program the tf.contrib that it completes."""
     (tmp_path / "program.py").write_text("")
     parser = main_lib.parser_of(name)
     place = originals.small(tmp_path)
@@ -93,7 +96,7 @@ def test_contrib_needs_tf_v1(name, tmp_path):
 
 
 def test_contrib_finds_the_wheel_of_tensorflow_estimator(tmp_path):
-    """It is beside TensorFlow's wheel, with any version 1.15."""
+    """Finds it beside TensorFlow's wheel by its file name alone, with any version 1.15."""
     beside = tmp_path / "tensorflow_estimator-1.15.1-py2.py3-none-any.whl"
     for path, name in ((tmp_path / "tensorflow-1.15.5.whl", "tensorflow"), (beside, "other")):
         with zipfile.ZipFile(path, "w") as archive:
@@ -111,6 +114,7 @@ def test_docs_page_lists_all_options():
 
 
 def test_shards_option_overrides_the_topology_variable():
+    """Empties the variable, as both say how many cores there are. The device is always set."""
     given = {"ESTIMATOR_EMB_TOPOLOGY": "v3-32"}
     found = run_options.variables(parsed("run", "--shards=8"), given)
     assert found["ESTIMATOR_EMB_SHARDS"] == "8" and found["ESTIMATOR_EMB_TOPOLOGY"] == ""

@@ -1,6 +1,5 @@
 """The notebook's model learns. Each training shows a bar, and each evaluation a line."""
 
-import pathlib
 import re
 
 import processes
@@ -10,7 +9,6 @@ nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
 nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
 pytest.importorskip("ipykernel", reason="ipykernel is not installed")
 
-ROOT = pathlib.Path(__file__).parents[2]
 LINES = r"""estimator_emb: Embedding tables train on the host: 2 tables, .*
 (estimator_emb: Tables use TensorFlow's ops, .*ESTIMATOR_EMB_NATIVE is 0.*
 )?100%\|█+\| 1000/1000 steps \[\d\d:\d\d<\d\d:\d\d, mean loss \d\.\d{4}, [\d,]+ examples/s\]
@@ -36,7 +34,7 @@ def shown(notebook):
 
 @pytest.fixture
 def notebook():
-    return nbformat.read(ROOT / "examples" / "recommender.ipynb", 4)
+    return nbformat.read(processes.ROOT / "examples" / "recommender.ipynb", 4)
 
 
 def test_the_saved_outputs_have_a_line_for_each_training(notebook):
@@ -46,7 +44,7 @@ def test_the_saved_outputs_have_a_line_for_each_training(notebook):
 @pytest.mark.slow
 @pytest.mark.any_version
 def test_recommender_notebook_learns_and_shows_its_progress(notebook, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(processes.ROOT))
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -56,4 +54,5 @@ def test_recommender_notebook_learns_and_shows_its_progress(notebook, monkeypatc
     lines = re.sub(r"estimator_emb: train: its steps are done\. .*\n", "", shown(notebook))
     found = re.fullmatch(LINES, lines)
     assert found, lines
+    # The data comes from tastes. 1 means that the table has learned which films are near in these.
     assert float(found["agreement"]) > 0.99

@@ -49,27 +49,17 @@ class Program:
         self.dicts = False
         self.lookups = {"item": {"table_id": "items"}, "words": {"table_id": "texts"}}
         self.tpu = {"iterations_per_loop": 1, "device": None if device == "cpu" else device}
-        self.config = {
-            "model_dir": str(model_dir),
-            "save_summary_steps": None,
-            "log_step_count_steps": None,
-        }
-        self.estimator = {
-            "use_tpu": device != "cpu",
-            "train_batch_size": 4,
-            "eval_batch_size": 4,
-            "predict_batch_size": 4,
-        }
+        silent = dict.fromkeys(("save_summary_steps", "log_step_count_steps"))
+        self.config = {"model_dir": str(model_dir), **silent}
+        sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 4)
+        self.estimator = {"use_tpu": device != "cpu", **sizes}
         self.train = {"max_steps": 1}
         self.evaluate = {"steps": 1}
         self.predict = {}
         self.export = {}
         self.exported_features = {"item": [None, 1], "words": [None, 2]}
-        # What the model returns.
-        self.returned = {}
+        self.returned = {}  # By model_fn.
         self.environment = {}
-
-    # The tables.
 
     def columns(self):
         item = fc.categorical_column_with_identity("item", 5)
@@ -96,13 +86,9 @@ class Program:
             arguments["feature_columns"] = self.used = self.columns()
         return ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
 
-    # The input.
-
     def input_fn(self, params):
         data = tf.data.Dataset.from_tensor_slices((self.features, self.labels))
         return data.batch(params["batch_size"], drop_remainder=True).repeat()
-
-    # The model.
 
     def embeddings(self, features):
         if self.dicts:
@@ -150,8 +136,6 @@ class Program:
         else:
             returned["eval_metrics"] = self.metrics(labels, logits)
         return ee.TPUEstimatorSpec(mode, **{**returned, **self.returned})
-
-    # What it does.
 
     def build(self):
         # A variable of a program refers to its spec, also where the estimator is not given it.

@@ -3,7 +3,7 @@
 import inspect
 import types
 
-import harness
+import harness  # harness.refusal(error, call, ...) asserts the error, returns its message.
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -45,6 +45,7 @@ SPEC = ee.EmbeddingConfigSpec(**dicts(), optimization_parameters=ADAGRAD)
 
 
 def spec_error(spec, error=ValueError):
+    """Asserts that a spec is refused, and returns the message of the error."""
     return harness.refusal(error, config.validated, spec)
 
 
@@ -61,7 +62,7 @@ def test_table_config_holds_its_arguments():
 def test_the_default_initializer_is_a_truncated_normal():
     table = ee.TableConfig(7, 4)
     assert isinstance(table.initializer, tf.compat.v1.truncated_normal_initializer)
-    assert (table.initializer.mean, table.initializer.stddev) == (0.0, 0.5)
+    assert (table.initializer.mean, table.initializer.stddev) == (0.0, 1 / np.sqrt(4))
 
 
 @pytest.mark.parametrize(
@@ -116,6 +117,7 @@ def test_feature_config_refuses_wrong_lengths(length):
 
 
 def test_spec_holds_its_arguments():
+    """Moves tensor core columns out of the first field, into the second, which is no argument."""
     column = item_column()
     spec = ee.EmbeddingConfigSpec([column], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
     assert tuple(spec) == ([column], [], ADAGRAD, 0.5, True, rate, None, None, "mod", "/tmp")
@@ -128,6 +130,7 @@ def test_spec_holds_its_arguments():
 
 
 def test_spec_separates_tensor_core_columns():
+    """Separates the columns that the model itself looks up, not the embedding hardware."""
     engine, cpu = item_column(), item_column(embedding_lookup_device="cpu")
     device = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": [None, 3]}
     core = item_column(**device)
@@ -252,6 +255,7 @@ def test_tables_of_a_spec_of_dicts_are_sorted():
 
 
 def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
+    """Accepts what a TPU refuses. The first table reads the feature, others a key of their own."""
     columns = [item_column(2), *[item_column(3)] * 2, item_column(4)]  # One is given twice.
     tables = tables_of(ee.EmbeddingConfigSpec(columns, ADAGRAD), off_tpu=True)
     assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
@@ -311,6 +315,7 @@ def test_tensorflow_estimators_spec_becomes_ours():
 
 
 def test_a_foreign_class_of_the_same_name_is_refused():
+    """Refuses it, although TensorFlow 2.15's own classes of these names are accepted."""
     foreign = type("AdagradParameters", (), {"__repr__": lambda self: "foreign"})()
     said = harness.refusal(ValueError, ee.TableConfig, 5, 2, optimization_parameters=foreign)
     assert said.endswith("; got foreign.")
@@ -320,6 +325,7 @@ def test_a_foreign_class_of_the_same_name_is_refused():
 
 
 def test_additions_are_the_keyword_only_fields_of_tpu_config():
+    """Keeps the fields that we add outside of the tuple, which is that of tensorflow-estimator."""
     own = {
         name: "v4" if name == "tpu_generation" else None
         for name, argument in inspect.signature(ee.TPUConfig.__new__).parameters.items()
@@ -354,6 +360,7 @@ def test_environment_sets_hosts_shards_and_the_wait_limit(monkeypatch):
 
 
 def test_choices_of_devices_without_effect_are_logged(monkeypatch, caplog):
+    """Calls what TPUEstimator calls if use_tpu=False, where only the host trains."""
     caplog.set_level("INFO", "estimator_emb")
     monkeypatch.setattr(console, "_logged", set())
     monkeypatch.setenv("ESTIMATOR_EMB_TABLES", "device")
