@@ -44,6 +44,7 @@ def test_dense_layers_in_bfloat16_leave_tables_alone(tmp_path):
     made = estimator(model_fn, spec, tmp_path, 128, run={"session_config": session})
     made.train(input_fn_of([batch] * 2), [hook])
     of_type = {node.op: node for node in hook.nodes.values()}
+    # The option has changed the model's matmul. Our native ops run, and keep float32.
     matmul = next(node for name, node in of_type.items() if "MatMul" in name)
     assert matmul.attr["T"].type == tf.bfloat16.as_datatype_enum
     assert {"HostTablesLookup", "HostTablesUpdate"} <= set(of_type)

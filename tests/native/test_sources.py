@@ -54,6 +54,6 @@ def test_rules_compile_without_a_warning(tmp_path):
     every = {rule.name: rule for kind in kinds for rule in [rules.trace(kind, 0.5)]}
     for rule in every.values():
         (tmp_path / f"{rule.name}.cc").write_text(rule.source)
-    (unit, *_) = build.arithmetic_units("", "rule", False)
+    (unit, *_) = build.arithmetic_units("", "rule", False)  # Its flags are those of any rule.
     files = [str(file) for file in tmp_path.iterdir()]
     assert files and warnings(["c++", *build.compile_flags(unit), *files]) == ""
