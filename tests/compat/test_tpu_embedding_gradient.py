@@ -54,7 +54,7 @@ def all_used(hooked):
 def test_unused_features_get_zeros(module):
     _, _, gradients = build(module, lambda hooked: tf.reduce_sum(hooked["b"]))
     assert list(gradients) == ["a", "b", "c"]
-    assert gradients["b"].op.type == "Identity"
+    assert gradients["b"].op.type == "Identity"  # A gradient, not zeros: only b is in the loss.
     for name, shape in {"a": [4, 5, 2], "c": [4, 3]}.items():
         # Not run in a session, because the graph has an op that only a TPU runs.
         zeros = tf.get_static_value(gradients[name])
@@ -76,6 +76,7 @@ def test_gradients_through_compute_gradients(module):
 
 
 def test_a_used_collection_is_refused():
+    """Gradients that an earlier call left there would be taken for those of this model."""
     with tf.Graph().as_default():
         v1.add_to_collection("tpu_embedding_gradients_table_1", "something")
         with pytest.raises(RuntimeError, match="tpu_embedding_gradients_table_1 already has grad"):
@@ -83,6 +84,7 @@ def test_a_used_collection_is_refused():
 
 
 def test_warns_of_tables_without_gradients(monkeypatch, same_message):
+    """Three models: all features, all but one of table user, and no features have a gradient."""
     said = []
     monkeypatch.setattr(ours.logging, "warning", lambda text, *args: said.append(text % args))
     for of_user, of_item in ((["x", "y"], ["z"]), (["x", None], ["z"]), ([None, None], [None])):
@@ -91,7 +93,7 @@ def test_warns_of_tables_without_gradients(monkeypatch, same_message):
                 for gradient in gradients:
                     v1.add_to_collection(f"tpu_embedding_gradients_table_{table}", gradient)
             ours.get_gradients_through_dummy_table_variables(fake_embedding())
-        same_message("\n".join(said))
+        same_message("\n".join(said))  # All lines until now. After the first model, none.
     assert said[0].startswith("Table user (id 0) has features without a gradient")
 
 

@@ -56,7 +56,10 @@ def inside(tree):
 
 
 def names_of(path):
-    """Returns {name: (TensorFlow module, attribute or None, reason)} of a module of internals."""
+    """Returns {name: (TensorFlow module, attribute or None, reason)} of a module of internals.
+
+    The reason is the comment above an import, or the string below an assignment.
+    """
     modules, names = {}, {}
     body, lines = tree(path).body, path.read_text().splitlines()
     for statement, after in zip(body, [*body[1:], None], strict=True):
@@ -132,7 +135,7 @@ def test_names_resolve():
         not_imported = error
     else:
         not_imported = None
-    missing = []
+    missing = []  # Of TensorFlow's names, also if the package does not import.
     for (place, name), (module, attribute, reason) in NAMES.items():
         if not_imported and module.startswith("tensorflow_estimator"):
             continue
@@ -216,7 +219,13 @@ def test_each_name_is_listed_once_with_a_reason():
 
 def test_each_name_is_used():
     used = {one.name for path in SOURCES for imported in imports(path) for one in imported.names}
-    assert [name for name in NAMES if used.isdisjoint(name)] == []
+    read = {
+        (node.value.id, node.attr)  # As in graphs.op_name.
+        for path in SOURCES
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    assert [one for one in NAMES if one[1] not in used and one not in read] == []
 
 
 def is_private(module):
@@ -311,14 +320,14 @@ def test_attributes_of_modules_are_listed():
     of_modules = [(owner, name) for owner, name, _ in listed() if inspect.ismodule(owner)]
     unlisted = set()
     for path in SOURCES:
-        given = {
+        exported = {
             name.name: getattr(importlib.import_module(one.module), name.name)
             for one in imports(path)
             for name in one.names
         }
         for node in nodes(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                module = given.get(node.value.id)
+                module = exported.get(node.value.id)
                 of_protos = node.value.id.endswith("_pb2")
                 ours = inspect.ismodule(module) and module.__name__.startswith("estimator_emb.")
                 if inspect.ismodule(module) and not of_protos and not ours:
@@ -349,7 +358,7 @@ def test_attributes_taken_from_base_classes_are_listed():
                 continue
             parts = path.relative_to(ROOT).with_suffix("").parts
             if {"hosts", "xla"} & {*parts} and importlib.util.find_spec("jax") is None:
-                continue
+                continue  # These files import jax.
             cls = getattr(importlib.import_module(".".join(parts).removesuffix(".__init__")), name)
             theirs = [base for base in cls.__mro__ if base.__module__.split(".")[0] in THEIRS]
             of_bases = {
