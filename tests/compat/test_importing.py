@@ -121,7 +121,6 @@ others = sorted([*replaced(), *rebound(attributes_before, modules)])
 print(json.dumps([changed, readers, others]))
 """
 
-
 MODULES = {
     f"module {name}": f"estimator_emb.{'legacy' if leaf == 'tpu_embedding' else 'compat'}.{leaf}"
     for name in LACKING

@@ -308,7 +308,7 @@ LATER = {
         found="Tables and slots take", spec=of_table(ADAGRAD(0.1), rows=2**31, dimension=64)
     ),
 }
-"""Programs for which `use_tpu=True` raises no error before a session opens."""
+"""Programs that only a session refuses: `use_tpu=True` raises no error before."""
 
 FAST = ("columns", "a rate that fails")
 CASES = [
@@ -331,7 +331,7 @@ def test_check_agrees_with_use_tpu(kind, case, tmp_path):
         mode,
         compile=False,
         replicas=program.tpu.get("num_shards", program.replicas),
-        has_steps=not steps,
+        has_steps=not steps,  # See `case`.
     )
     refusals = [*map(str, report.findings)]
     refusals += [str(one) for one in report.tables if one.outcome == "refused"]
