@@ -31,6 +31,7 @@ MOVED = [
     for one in OPTIMIZERS
     if any(issubclass(moved, type(one.parameters)) for moved in TF2_OPTIMIZERS)
 ]
+"""Optimizers that TensorFlow 2 has too. The slots of the others are left out."""
 STAYING = [one for one in OPTIMIZERS if one not in MOVED]
 
 
@@ -79,7 +80,7 @@ def restored(moved, made=theirs.TPUEmbedding, hosts=1):
 
 
 def test_every_optimizer_resumes_in_tensorflow_2(everything):
-    """TensorFlow finds each value under its name. Golden cases test the translated optimizers."""
+    """TensorFlow finds each value under its name. test_rules.py tests what the optimizers do."""
     _, saved, moved = everything
     saver = restored(moved)
     assert int(saver.step) == 12
@@ -94,9 +95,11 @@ def test_every_optimizer_resumes_in_tensorflow_2(everything):
     assert set(moved.left_out) == {
         one.name + slot.suffix for one in STAYING for slot in one.parameters.slots
     }
+    # The text is a table of variables and their new places.
     lines = [line.split() for line in str(moved).splitlines()]
     assert ["momentum/Momentum", "left", "out"] in lines
     assert ["momentum", "embedding/momentum"] in lines
+    # ftrl_zero starts from 0, and FTRL of TensorFlow 2 must start above 0.
     assert {loss.owner for loss in moved.translation.losses} == {
         f"Table {name!r}" for name in ["ftrl_zero", *(one.name for one in STAYING)]
     }
@@ -130,10 +133,10 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     layer = saver.embedding
     for name, wanted in (("parameters", words), ("accumulators", words + 0.5)):
         parts = layer._variables["words"][name].variables
-        assert [part.shape[0] for part in parts] == [5, 4, 4]
+        assert [part.shape[0] for part in parts] == [5, 4, 4]  # The 13 rows on three hosts.
         np.testing.assert_array_equal(np.concatenate(parts), wanted)
     layer._variables["words"]["parameters"].variables[1].assign_add(np.ones([4, 2]))
-    words[5:9] += 1
+    words[5:9] += 1  # The rows of the second host.
     model = tf.train.Checkpoint(embedding=layer, dense=tf.Variable([1.0]))
     path = tf.train.Checkpoint(model=model, step=saver.step).save(f"{tmp_path}/trained/ckpt")
     for given, folder in ((path, "file"), (str(tmp_path / "trained"), "folder")):
@@ -148,7 +151,7 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
         accumulators = checkpoint.table(new, "words", "Adagrad")
         np.testing.assert_array_equal(accumulators, ROWS + 0.5)
         with checkpoint_reader.CheckpointReader(new) as opened:
-            assert opened.whole("global_step") == 7
+            assert opened.whole("global_step") == 7  # The step of MOD, trained no further.
     without = embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/a.ckpt", slots=False)
     assert without.left_out == ("model/embedding/words/accumulators",)
     assert list(checkpoint.tables(without.checkpoint)) == ["words"]
@@ -260,7 +263,7 @@ def test_a_refused_move_back_writes_no_files(tmp_path):
     assert error(model) == f"{model!r} has no tables of TPUEmbedding."
     features = {
         key: theirs.FeatureConfig(theirs.TableConfig(2, 2, name=key, optimizer=theirs.Adagrad()))
-        for key in ("t", "t/Adagrad")
+        for key in ("t", "t/Adagrad")  # The second has the name of the first one's slot.
     }
     layer = theirs.TPUEmbedding(features, None)
     layer.build()

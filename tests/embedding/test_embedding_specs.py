@@ -114,6 +114,11 @@ def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
 
 
 def test_lost_settings_are_reported(caplog, same_message):
+    """messages.json has the line of each setting: what is lost, its effect, and what to do.
+
+    The spec loses its multiplier and its profile. Table t loses its hot ids and its clipping, which
+    needs accumulation. Table u loses its optimizer, v the start from 0, w its function of slots.
+    """
     spec = spec_of(
         t=ee.TableConfig(7, 3, hot_id_replication=True),
         u=trained_by(ee.MomentumParameters(0.1, 0.9, use_nesterov=True)),
@@ -156,6 +161,7 @@ def test_a_table_without_an_optimizer_is_translated():
 
 
 def test_columns_that_look_values_up_are_listed(tmp_path):
+    """TPUEmbedding takes ids. All columns but the last make ids of words or other values."""
     file = tmp_path / "words.txt"
     file.write_text("a\nb\nc\n")
     abc = list("abc")

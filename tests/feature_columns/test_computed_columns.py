@@ -70,13 +70,16 @@ def column_of(categorical):
 
 @pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
 def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
-    """Tables, predictions and an export equal NumPy, which gets the ids from TensorFlow."""
+    """Tables, predictions and an export equal NumPy.
+
+    NumPy gets the ids from TensorFlow's indicator columns. Only dense features are exported.
+    """
     features, computed = COMPUTED[form]
     ids = [ids_of_tensorflow(one, features) for one in computed]
     weights = [np.ones([4, 1], np.float32) for _ in computed]
     if form == "dense":
         of_ages = [[one] for one in np.digitize(AGE, BOUNDARIES)]
-        assert [list(one) for one in ids[0]] == of_ages
+        assert [list(one) for one in ids[0]] == of_ages  # So TensorFlow's ids are right.
         # Weights may be dense too.
         heavy = tf.feature_column.weighted_categorical_column(buckets("heavy"), "weight")
         computed = [*computed, heavy]
@@ -109,6 +112,7 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
 
 @pytest.mark.parametrize("computed", [buckets("age"), crossed()], ids=["buckets", "crossed"])
 def test_computed_columns_are_refused_on_a_tpu(computed, tmp_path, same_message):
+    """A TPU looks up ids that input_fn gives. The message, in messages.json, says what to do."""
     column, _ = column_of(computed)
     said = harness.refusal(ValueError, estimator, [column], tmp_path, device="emulate")
     assert said.startswith(f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table")

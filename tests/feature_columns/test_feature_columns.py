@@ -88,6 +88,7 @@ def test_shared_columns_have_one_table():
 
 
 def test_tables_and_features_are_sorted():
+    """The order of columns in a program must not matter. Capitals come first, as in ASCII."""
     columns = [
         fc.embedding_column(identity("zebra"), 2),
         *fc.shared_embedding_columns([identity("y"), identity("b")], 2),
@@ -124,6 +125,7 @@ def test_a_tables_vocabulary_size_counts_words_and_buckets(tmp_path):
     ids=["other table", "same name"],
 )
 def test_two_tables_for_one_feature_are_refused(columns, name, table, combination):
+    """A first column gives feature 'item' a table of 20 x 2; `columns` give it a second table."""
     first = fc.embedding_column(identity("item"), 2)
     said = harness.refusal(ValueError, tables_of_columns, [first, *columns])
     assert said.startswith(
@@ -186,6 +188,7 @@ def test_spec_refuses_columns_without_embeddings(column):
 
 
 def test_spec_accepts_columns_of_the_model_off_a_tpu():
+    """There the model makes their variables. On a TPU, only columns with tables are supported."""
     columns = [fc.numeric_column("age"), tf.feature_column.embedding_column(identity("item"), 2)]
     assert spec_of(columns).feature_columns == columns
     assert tables_of_columns(columns, off_tpu=True) == []

@@ -107,12 +107,14 @@ def test_slots_have_legacy_checkpoint_names(ours):
 
 
 def test_only_the_frequency_estimator_requires_a_dimension():
+    """Its table has one column: the estimated number of steps between two lookups of a row."""
     required = {by_name(ours): ours.required_dimension for ours in PARAMETERS}
     assert required.pop("FrequencyEstimatorParameters") == 1
     assert set(required.values()) == {None}
 
 
 def test_frequency_estimator_fixes_the_common_arguments():
+    """It ignores gradients and trains nothing, so it takes no rates, limits or decay."""
     value = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
     assert list(value.arguments()) == ["tau", "max_delta", "outlier_threshold", "weight_exponent"]
     assert value.learning_rate == 1.0
@@ -128,7 +130,7 @@ def test_only_non_lazy_adam_updates_untouched_rows():
 
 
 def test_other_defaults_are_those_of_tensorflow_2_15():
-    """Of arguments for which no suite of formulas uses the default."""
+    """Tests of the formulas give these arguments, so they do not see the defaults."""
     assert optimizers.AdagradParameters(0.5).initial_accumulator == 0.1
     assert optimizers.ProximalAdagradParameters(0.5).initial_accumulator == 0.1
     assert optimizers.ProximalYogiParameters().learning_rate == 0.01
@@ -195,7 +197,7 @@ def test_numeric_arguments_must_be_finite_numbers(ours, name):
     assert_refused(ValueError, f"{name} must not be NaN.", ours, **{name: float("nan")})
     # As a limit, this infinity means no limit.
     no_limit = {"min": -math.inf, "max": math.inf}.get(name[-3:]) if "clip" in name else None
-    for infinite in (math.inf, -math.inf, 1e39, -(10**400)):
+    for infinite in (math.inf, -math.inf, 1e39, -(10**400)):  # float32 ends at 3.4e38.
         sign = math.inf if infinite > 0 else -math.inf
         if sign == no_limit:
             ours(**{**example_arguments(ours), name: infinite})
@@ -262,6 +264,7 @@ def test_a_lower_limit_must_not_exceed_the_upper_limit(ours):
 
 @with_common_arguments
 def test_limits_of_gradients_need_accumulation(ours):
+    """The limits are those of a row's gradient summed over the batch."""
     for low, high in ((-1.0, None), (None, 1.0), (-1.0, 1.0)):
         wrong = {"clip_gradient_min": low, "clip_gradient_max": high}
         message = f"{NEEDS_SUMS}{low} and {high} with use_gradient_accumulation=False."
@@ -270,6 +273,7 @@ def test_limits_of_gradients_need_accumulation(ours):
 
 @pytest.mark.parametrize("ours", [optimizers.AdamParameters, optimizers.Adam], ids=by_name)
 def test_non_lazy_adam_needs_accumulation(ours):
+    """It updates every row once in a step, not once for each gradient."""
     message = "lazy_adam=False needs use_gradient_accumulation=True; got False."
     assert_refused(ValueError, message, ours, lazy_adam=False, use_gradient_accumulation=False)
 

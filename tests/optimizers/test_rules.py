@@ -119,11 +119,13 @@ def test_the_tf2_vocabulary_equals_golden(case):
 
 @pytest.mark.parametrize("case", cases(more_than_one_core=True))
 def test_reference_equals_golden(case):
+    """`reference` has the formulas, in NumPy float64, by which other suites test the package."""
     rule = RULES[GOLDEN_CLASSES[case["optimizer"]]]
     hyper = dict(case["hyper"])
     combiner = hyper.pop("combiner")
     cores = hyper.pop("num_shards", 1)
     lazy = hyper.pop("lazy_adam", True)
+    # No arguments of a formula.
     for name in ("learning_rate", "use_gradient_accumulation", "weight_exponent"):
         hyper.pop(name, None)
     w = np.array(case["table"])
@@ -181,10 +183,10 @@ def test_extremes_stay_finite(name, library):
     slots = [SLOTS] * len(parameters.slots)
     lr = np.float32(parameters.learning_rate)
     with np.errstate(all="ignore"):
-        expected = EXTREME[name].step(lr, GRADIENTS, WEIGHTS, slots)
+        expected = EXTREME[name].step(lr, GRADIENTS, WEIGHTS, slots)  # In float64.
         actual = stepper(library, parameters)(lr, GRADIENTS, WEIGHTS, *slots)
     held = np.all([np.abs(array) <= FLOAT32.max for array in expected], axis=0)
-    assert held.sum() >= 8  # Of 48 combinations.
+    assert held.sum() >= 8  # Of 4 * 6 * 2 combinations. So some results are checked.
     for array in actual:
         wrong = held & ~np.isfinite(array)
         assert not wrong.any(), (SLOTS[wrong], GRADIENTS[wrong], WEIGHTS[wrong], array[wrong])
@@ -363,6 +365,7 @@ def written():
 
 
 def test_every_class_has_a_descriptor():
+    """Suites of all optimizers iterate over the descriptors OPTIMIZERS, and would miss a class."""
     classes = {*optimizers.PARAMETERS, *optimizers.TF2_OPTIMIZERS}
     assert classes == written()
     assert {type(one.parameters) for one in OPTIMIZERS} == classes
@@ -380,11 +383,13 @@ def test_golden_covers_every_optimizer():
 
 
 def test_descriptor_names_are_unique_ignoring_case():
+    """Tests name tables after descriptors, and TensorFlow's graphs ignore case in names."""
     names = [one.name.lower() for one in (*OPTIMIZERS, *SURROUNDED)]
     assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
 def test_slots_start_as_described(optimizer):
+    """A descriptor's `start` has the initial value of each slot, written by hand."""
     parameters = optimizer.parameters
     assert tuple(map(parameters.initial_value, parameters.slots)) == optimizer.start
