@@ -38,13 +38,10 @@ def estimator_lib(module, monkeypatch):
 class Strategy:
     """A distribution strategy as the coordinator sees it, without a server."""
 
-    def __init__(self):
-        self.extended = SimpleNamespace(
-            experimental_between_graph=True,
-            experimental_should_init=True,
-            _std_server_started=True,
-        )
-        self.task = None
+    extended = SimpleNamespace(
+        experimental_between_graph=True, experimental_should_init=True, _std_server_started=True
+    )
+    task = None
 
     def configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None):
         self.task = (task_type, task_id)
@@ -56,8 +53,7 @@ SETTINGS = (
     "cluster_spec task_type task_id master evaluation_master is_chief num_ps_replicas "
     "num_worker_replicas global_id_in_cluster"
 ).split()
-# Values of SETTINGS in a process alone, without the first.
-LOCAL_TASK = ("worker", 0, "", "", True, 0, 1, 0)
+LOCAL_TASK = ("worker", 0, "", "", True, 0, 1, 0)  # SETTINGS without a cluster, but the first.
 
 
 def settings(config):
@@ -74,8 +70,7 @@ REMOTE = DistributeConfig(remote_cluster=tf.train.ClusterSpec(CLUSTER))
 WORKER = tf_config(CLUSTER, "worker", 1)
 EVALUATOR = tf_config(CLUSTER, "evaluator", 0)
 ALONE = tf_config(NO_EVALUATOR, "worker", 1)
-# With a chief, the second worker is the third worker of three: its global id is 2.
-AS_WORKER = (NO_EVALUATOR, "worker", 1, "grpc://w:2", "", False, 2, 3, 2)
+AS_WORKER = (NO_EVALUATOR, "worker", 1, "grpc://w:2", "", False, 2, 3, 2)  # After the chief.
 AS_SERVER = (MASTER_CLUSTER, "ps", 0, "grpc://p:1", "", False, 1, 2, 2)
 BY_STRATEGY = {"train_distribute": Strategy()}
 OF_REMOTE = {"experimental_distribute": REMOTE}
@@ -218,8 +213,7 @@ def task(task_type, task_id, address, is_chief, global_id):
     return (CLUSTER, task_type, task_id, master, master, is_chief, 2, 3, global_id)
 
 
-# An evaluator works alone, so it must not see the cluster.
-EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
+EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)  # It must not see the cluster.
 
 
 @pytest.mark.parametrize(
@@ -233,10 +227,7 @@ EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
     ],
 )
 def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type, index, expected):
-    """Each task trains or evaluates a copy of the estimator, with the settings of that task.
-
-    The ids in the cluster count the chief (0), the evaluator (1) and both workers (2, 3).
-    """
+    """A task uses a copy of the estimator with its own settings; worker 1 is the fourth task."""
     monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, task_type, index)))
     estimator = Estimator(Config("independent_worker", CLUSTER, Strategy()))
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)

@@ -15,8 +15,7 @@ PAGE = (processes.ROOT / "docs" / "importing.md").read_text()
 # attributes of other packages that were replaced.
 PROGRAM = """
 import atexit, contextlib, gc, json, locale, logging, os, random, signal, sys, threading, types
-import warnings
-import absl.logging, numpy, packaging.tags, tensorflow as tf, tqdm
+import absl.logging, numpy, packaging.tags, tensorflow as tf, tqdm, warnings
 from tensorflow.python.framework import ops
 from tensorflow.python.util import tf_export
 with contextlib.suppress(ImportError):  # Keras imports it if it is there.

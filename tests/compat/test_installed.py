@@ -68,11 +68,8 @@ UNFIT = [
     *(("tensorflow", "2.22.0rc0", None), ("tensorflow", "2.22.1", "2.24.0")),
     *(("tensorflow", "2.23.0", None), ("intel-tensorflow", "2.16.2", "2.18.0")),
 ]
-"""Name of a TensorFlow, its version, and the version of tf-keras or None if it is missing.
-
-Those up to 2.15.0 are too old. Others need the tf-keras of their own minor version. From 2.22 on,
-any tf-keras from 2.21 up to their own will do.
-"""
+# TensorFlow's name and version, and the version of tf-keras or None. Before 2.15.1 it is too old.
+# Then it needs the tf-keras of its own minor version; from 2.22 on, any from 2.21 to its own.
 
 
 def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_message):
@@ -81,8 +78,8 @@ def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_mess
     for folder, (name, version, keras) in zip(folders, UNFIT, strict=True):
         folder.mkdir()
         install(folder, name, version, "tensorflow")
-        # A protobuf that fits, so that nothing else is wrong.
-        install(folder, "protobuf", "6.33.0" if version < "2.21" else "7.36.2", "google")
+        fits = "6.33.0" if version < "2.21" else "7.36.2"
+        install(folder, "protobuf", fits, "google")
         if keras:
             install(folder, "tf-keras", keras, "tf_keras")
     for error, (_, version, _) in zip(errors_of_import(*folders), UNFIT, strict=True):
@@ -180,8 +177,9 @@ def test_refuses_a_newer_tensorflow_without_a_private_name(tmp_path, monkeypatch
     import names_of_tensorflow
 
     install(tmp_path, name, "2.23.0", "tensorflow")
-    provided = {"tensorflow": [name]}
-    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: provided)
+    monkeypatch.setattr(
+        importlib.metadata, "packages_distributions", lambda: {"tensorflow": [name]}
+    )
     with pytest.raises(ImportError) as raised:
         installed.newer_than_tried("2.23.0", names_of_tensorflow)
     monkeypatch.delitem(sys.modules, "names_of_tensorflow")

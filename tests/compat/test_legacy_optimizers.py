@@ -66,8 +66,7 @@ def trained_values(optimizer):
         update = optimizer.get_updates(loss, [variable])[0]
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
-            values = [(session.run(update), session.run(variable))[1] for _ in range(3)]
-    return np.array(values)
+            return np.array([(session.run(update), session.run(variable))[1] for _ in range(3)])
 
 
 def test_settings_cover_every_class_with_a_legacy_class():
@@ -140,13 +139,12 @@ def test_only_keras_classes_in_the_graph_of_a_model_fn_become_legacy():
             assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad  # A class of another package.
 
 
-# way: what applies the optimizer. A head gets one that was made before model_fn is called.
-# cores: of an emulated TPU, or None for training without a TPU.
+# way: what applies the optimizer. cores: of an emulated TPU, or None for training off a TPU.
 @pytest.mark.fast(3)
 @pytest.mark.parametrize(
     "way, cores",
     [
-        ("head", None),  # A head makes a summary, which a TPU does not support.
+        ("head", None),  # It gets `before`. Its summary is not supported on a TPU.
         *((way, cores) for way in ("get_updates", "apply_gradients") for cores in (None, 1)),
     ],
 )

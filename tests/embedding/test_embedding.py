@@ -23,10 +23,6 @@ START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float3
 every_optimizer = pytest.mark.parametrize("ours", TF2_OPTIMIZERS, ids=by_name)
 
 
-def constant_rate():
-    return 0.25
-
-
 @every_optimizer
 def test_docstring_says_everything(ours):
     """A docstring also says for which of its arguments the legacy class has no default."""
@@ -36,9 +32,6 @@ def test_docstring_says_everything(ours):
     assert "w <- " in inspect.getmodule(ours).__doc__
     (legacy,) = (GOLDEN_CLASSES[name] for name, one in TF2_GOLDEN_CLASSES.items() if one is ours)
     assert f"`{by_name(legacy)}` has no default" in documented
-
-
-# Optimizers as values.
 
 
 @pytest.mark.parametrize(
@@ -64,8 +57,6 @@ def test_clipvalue_sets_both_limits(ours, given, limits):
     assert ours(clipvalue=limits) == value and hash(ours(clipvalue=limits)) == hash(value)
     assert repr(value) == repr(ours()).replace("clipvalue=None", f"clipvalue={given!r}")
 
-
-# Validation.
 
 NUMBER_OR_PAIR = "clipvalue must be a positive number, a tuple (min, max) with min <= max in which"
 NEEDS_SUMS = "clipvalue needs use_gradient_accumulation=True; got clipvalue="
@@ -98,9 +89,8 @@ def test_every_optimizer_refuses_wrong_arguments(ours, arguments, message):
 
 @every_optimizer
 def test_learning_rate_may_be_a_number_or_a_function(ours):
-    # `dict` is a class, which can be called without arguments too.
-    for rate in (0, 0.5, np.float32(0.5), constant_rate, lambda step=0: 0.1, dict):
-        assert ours(rate).learning_rate is rate
+    for rate in (0, 0.5, np.float32(0.5), lambda: 0.25, lambda step=0: 0.1, dict):
+        assert ours(rate).learning_rate is rate  # `dict()` needs no arguments either.
 
 
 @pytest.mark.parametrize("ours", [one for one in TF2_OPTIMIZERS if one.slots], ids=by_name)
@@ -137,9 +127,6 @@ def test_hardware_messages_equal_tensorflows(ours):
 def test_configs_are_tensorflows_own():
     for name in ("FeatureConfig", "QuantizationConfig", "TableConfig"):
         assert getattr(embedding, name) is getattr(ORIGINALS, name)
-
-
-# Whole trainings.
 
 
 def spec_of(parameters, tables=None):
@@ -188,8 +175,7 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
         "both_without_step": ({optimizer: sgd(rate_of_both)}, 3 * 0.5),
     }
     spec = spec_of(embedding.SGD(rate), {name: settings for name, (settings, _) in cases.items()})
-    spec = spec._replace(pipeline_execution_with_tensor_core=pipelined)
-    got = train(spec, tmp_path, steps=3)
+    got = train(spec._replace(pipeline_execution_with_tensor_core=pipelined), tmp_path, steps=3)
     for name, (_, amount) in cases.items():
         moved = START[1] - got[name][1]
         np.testing.assert_allclose(moved, [amount, amount], rtol=1e-6, err_msg=name)
@@ -289,9 +275,8 @@ def test_bad_slots_are_refused(tmp_path, made, got):
 
 
 def test_a_spec_takes_tensorflows_objects():
-    own = {"optimization_parameters": ORIGINALS.SGD(constant_rate, clipvalue=(None, 0.5))}
+    sgd = embedding.SGD(lambda: 0.25, clipvalue=(None, 0.5))
+    own = {"optimization_parameters": ORIGINALS.SGD(sgd.learning_rate, clipvalue=(None, 0.5))}
     spec = spec_of(ORIGINALS.Adagrad(0.5, 3.0), {"t": own})
     assert spec.optimization_parameters == embedding.Adagrad(0.5, 3.0)
-    assert spec.table_to_config_dict["t"].optimization_parameters == embedding.SGD(
-        constant_rate, clipvalue=(None, 0.5)
-    )
+    assert spec.table_to_config_dict["t"].optimization_parameters == sgd

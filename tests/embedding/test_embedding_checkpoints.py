@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import pathlib
 
 import harness
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import reference
 import tensorflow as tf
 from descriptors import OPTIMIZERS
-from saved_values import WORDS, write
+from saved_values import MOD, WORDS, write
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -20,11 +19,10 @@ from estimator_emb.checkpoints.files import checkpoint_reader
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 theirs = tf.tpu.experimental.embedding
-MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 spec_of = functools.partial(harness.tables_spec, optimizer=ee.AdagradParameters(0.1))
 WORDS_OF_MOD = spec_of({"words": ee.TableConfig(13, 2)})
 ROWS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
-"""The rows of the table 'words' of that checkpoint."""
+"""The rows of the table 'words' in MOD, a checkpoint of a TPU with four hosts."""
 VOCABULARY, DIMENSION = 7, 3
 MOVED = [
     one
@@ -95,8 +93,7 @@ def test_every_optimizer_resumes_in_tensorflow_2(everything):
     assert set(moved.left_out) == {
         one.name + slot.suffix for one in STAYING for slot in one.parameters.slots
     }
-    # The text is a table of variables and their new places.
-    lines = [line.split() for line in str(moved).splitlines()]
+    lines = [line.split() for line in str(moved).splitlines()]  # Variables and new places.
     assert ["momentum/Momentum", "left", "out"] in lines
     assert ["momentum", "embedding/momentum"] in lines
     # ftrl_zero starts from 0, and FTRL of TensorFlow 2 must start above 0.
@@ -177,8 +174,8 @@ def test_moved_checkpoints_have_tensorflows_keys(made, tmp_path):
     saved = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     path = write(tmp_path / "a.ckpt", {**saved, "global_step": np.int64(5)})
     moved = embedding.checkpoint_to_tensorflow(spec_of(tables), path, f"{tmp_path}/tf2")
-    saver = restored(moved, made)
-    assert keys_of(moved.checkpoint) == keys_of(saver.save(f"{tmp_path}/own/ckpt"))
+    own = restored(moved, made).save(f"{tmp_path}/own/ckpt")
+    assert keys_of(moved.checkpoint) == keys_of(own)
 
 
 def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
@@ -300,8 +297,7 @@ def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
     adapter = adapters.TpuEmbeddingV3CheckpointAdapter.create_from_checkpoint(moved.checkpoint)
     adapter.initialize_reshard_callbacks(stacked.table_to_layout)
     callback = adapter._checkpoint_to_reshard_callback["words"]
-    layout = stacked.table_to_layout["words"]
-    rows, columns = layout.unsharded_padded_shape
+    rows, columns = stacked.table_to_layout["words"].unsharded_padded_shape
     whole = f"{rows} {columns} 0,{rows}:0,{columns}"
     for place, more in (("words", 0), ("words.Saccumulators", 0.5)):
         key = f"embedding/{place}/.ATTRIBUTES/VARIABLE_VALUE"

@@ -9,7 +9,6 @@ import estimator_emb as ee
 import feature_columns as fc
 
 AGE = np.array([3.0, 12.0, 12.5, 40.0], np.float32)
-PAIR = np.array([[3.0, 30.0], [12.0, 5.0], [12.5, 12.0], [40.0, 10.0]], np.float32)
 WORD = np.array(["a", "b", "a", "c"])
 BOUNDARIES = [10.0, 12.5, 30.0]
 LABELS = np.array([1.0, 2.0, 4.0, 8.0], np.float32)
@@ -37,7 +36,7 @@ def ids_of_tensorflow(column, features):
 DENSE = {
     "age": AGE,
     "one": AGE[:, np.newaxis],
-    "pair": PAIR,
+    "pair": np.array([[3.0, 30.0], [12.0, 5.0], [12.5, 12.0], [40.0, 10.0]], np.float32),
     "word": WORD,
     "heavy": AGE,
     "weight": np.array([[0.5], [2.0], [3.0], [0.25]], np.float32),
@@ -70,10 +69,7 @@ def column_of(categorical):
 
 @pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
 def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
-    """Tables, predictions and an export equal NumPy.
-
-    NumPy gets the ids from TensorFlow's indicator columns. Only dense features are exported.
-    """
+    """Tables, predictions and an export (of dense features) equal NumPy with TensorFlow's ids."""
     features, computed = COMPUTED[form]
     ids = [ids_of_tensorflow(one, features) for one in computed]
     weights = [np.ones([4, 1], np.float32) for _ in computed]

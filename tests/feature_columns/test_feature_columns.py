@@ -34,9 +34,6 @@ def both(*keys, size=20, dimension=2, **kwargs):
     )
 
 
-# Tables
-
-
 @pytest.mark.parametrize(
     "categorical, length, name, feature",
     [
@@ -161,9 +158,6 @@ def test_shared_columns_of_two_calls_share_a_table_of_one_name_and_shape():
     assert [feature.key for feature in table.features] == ["a", "b"]
 
 
-# Columns without a table
-
-
 def spec_of(columns):
     return ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))
 
@@ -181,8 +175,7 @@ def spec_of(columns):
     ids=lambda column: type(column).__name__,
 )
 def test_spec_refuses_columns_without_embeddings(column):
-    good = fc.embedding_column(identity("item"), 2)
-    said = harness.refusal(TypeError, spec_of, [good, column])
+    said = harness.refusal(TypeError, spec_of, [fc.embedding_column(identity("item"), 2), column])
     assert said.startswith("EmbeddingConfigSpec: All feature columns must be supported types, made")
     assert said.endswith(f"; got {column!r}.")
 
@@ -210,9 +203,6 @@ def test_shared_embeddings_of_tensorflow_2_are_refused():
     )
 
 
-# Vocabulary files
-
-
 def test_a_missing_or_short_vocabulary_file_is_named(tmp_path):
     path = tmp_path / "words"
     path.write_text("plum\n")
@@ -225,9 +215,6 @@ def test_a_missing_or_short_vocabulary_file_is_named(tmp_path):
         path.unlink()
         with pytest.raises(tf.errors.NotFoundError, match=str(path)):
             session.run(tf.compat.v1.tables_initializer())
-
-
-# sequence_input_layer
 
 
 def test_sequence_input_layer_refuses_a_column_without_sequence():

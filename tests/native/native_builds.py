@@ -17,10 +17,7 @@ ANSWERS_42 = [
 
 
 def reason_logged_by_training(caplog, parameters=None, num_cores=1, enabled=True, shards=1):
-    """Begins a training without native kernels. Returns the reason in its only log line.
-
-    `enabled` False sets ESTIMATOR_EMB_NATIVE=0.
-    """
+    """Trains without native kernels, and returns the logged reason. `enabled`: by the variable."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = host_engine.one_table(parameters or ee.AdagradParameters(0.1), 5, 2)
     wanted = {"num_cores": num_cores, "asked": enabled, "shards": shards}

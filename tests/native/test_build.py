@@ -84,10 +84,9 @@ def test_a_failed_build_is_not_tried_again_while_it_is_recorded(monkeypatch, emp
 def test_another_compiler_is_tried_after_a_failed_build(
     monkeypatch, empty_cache, tmp_path, native_library
 ):
-    path = os.environ["PATH"]
-    fake_compiler(monkeypatch, tmp_path, BROKEN)
-    message_of_failed_build()
-    monkeypatch.setenv("PATH", path)
+    with monkeypatch.context() as patch:
+        fake_compiler(patch, tmp_path, BROKEN)
+        message_of_failed_build()
     assert ctypes.CDLL(build.library("quick", ANSWERS_42)).answer() == 42
 
 
@@ -140,8 +139,7 @@ def test_a_hanging_compiler_is_killed(caplog, monkeypatch, empty_cache, tmp_path
     (failed,) = empty_cache.glob("quick-*.failed")
     assert said == f"the compiler took more than 1 s (not tried again while {failed} exists)"
     assert message_of_failed_build() == said
-    lines = harness.said(caplog)
-    assert lines[0] == (
+    assert harness.said(caplog)[0] == (
         f"{program} is still running after 0 s (limit: 1 s). ESTIMATOR_EMB_NATIVE=0 trains "
         "without the kernels."
     )
@@ -149,8 +147,7 @@ def test_a_hanging_compiler_is_killed(caplog, monkeypatch, empty_cache, tmp_path
 
     def is_gone():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            state = pathlib.Path(f"/proc/{child.read_text().strip()}/stat")
-            return " Z " in state.read_text()
+            return " Z " in pathlib.Path(f"/proc/{child.read_text().strip()}/stat").read_text()
         return True
 
     processes.until(is_gone, said=lambda: "what the compiler had started lives on")
@@ -190,8 +187,7 @@ def test_tables_of_2_31_rows_use_tensorflows_ops(rows, caplog, native):
     """The kernels hold row numbers in int32, whose largest number is 2^31 - 1."""
     caplog.set_level(logging.INFO, "estimator_emb")
     sgd = ee.StochasticGradientDescentParameters(0.1)
-    config = ee.TableConfig(rows, 1, tf.compat.v1.zeros_initializer())
-    table = Table("t", config, (), optimizer=sgd)
+    table = Table("t", ee.TableConfig(rows, 1, tf.zeros_initializer()), (), optimizer=sgd)
     with tf.Graph().as_default():
         stored = StoredTable(**vars(table), variables=storage.create(table, "t", False))
         kernels = select_kernels.kernels_for([stored], 1, None)
@@ -220,9 +216,8 @@ def test_the_environment_sets_the_cache_folder(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("home", [None, ""])
 def test_kernels_are_not_built_without_a_home(home, monkeypatch, tmp_path):
-    monkeypatch.delenv("ESTIMATOR_EMB_CACHE", raising=False)
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("HOME", raising=False)
+    for name in ("ESTIMATOR_EMB_CACHE", "XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
     if home is not None:
         monkeypatch.setenv("HOME", home)
     # First, the system's list of users has a home. Then the user is not on the list.
@@ -246,8 +241,7 @@ def test_modules_import_on_a_system_without_fcntl(monkeypatch):
         spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
         without = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(without)
-    # `without` is the last module of the loop, `cache`.
-    assert harness.refusal(without.BuildError, without.directory) == (
+    assert harness.refusal(without.BuildError, without.directory) == (  # Of `cache`, the last.
         "this system lacks Python's fcntl, needed to lock the cache of kernels"
     )
 

@@ -48,8 +48,7 @@ def test_all_new_folders_are_for_this_user_only(umask, folder):
         assert cache.private("programs") == cache.private("programs") == folder
     finally:
         os.umask(before)
-    made = (folder, *folder.parents[:2])
-    assert {stat.S_IMODE(one.stat().st_mode) for one in made} == {0o700}
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (folder, *folder.parents[:2])} == {0o700}
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o755, 0o1777])

@@ -30,10 +30,7 @@ def start(rows):
 
 
 def step(native, rows):
-    """Returns the activations, the tables after an update, and the bytes asked for.
-
-    The update subtracts 1 from a row for each occurrence of its id. Table n starts at `start` + n.
-    """
+    """Returns activations, tables after subtracting 1 for each of IDS, and the bytes asked for."""
     features = host_engine.fields_of_features(TABLES, tf.constant(IDS))
     fed = tf.compat.v1.placeholder(tf.float32, [rows, 16])
     # The sum gets its own memory, as the result of an initializer does.

@@ -104,12 +104,11 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
     path = build.library("quick", ANSWERS_42, ["answer"])
     monkeypatch.setenv("PATH", "")
     assert build.library("quick", ANSWERS_42, ["answer"]) == path
-    missing = (
+    os.truncate(path, 9)  # Damaged, so it must be built, which is impossible.
+    assert message_of_failed_build() == (
         "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
         "contains the kernels"
     )
-    os.truncate(path, 9)  # Damaged, so it must be built, which is impossible.
-    assert message_of_failed_build() == missing
     os.chmod(tmp_path / "cache", 0o777)  # Now the library may not be used at all.
     assert message_of_failed_build().startswith(
         "another user could put code into the cache, because "

@@ -14,15 +14,15 @@ SOURCES = sorted(file.name for file in build.HERE.glob("*.cc"))
 
 
 def commands():
-    found = processes.module_of(SCRIPT).commands()
-    return {pathlib.Path(one["file"]).name: one for one in found}
+    """Returns the entries of compile_commands.json by the name of the source."""
+    made = processes.module_of(SCRIPT).commands()
+    return {pathlib.Path(one["file"]).name: one for one in made}
 
 
 def warnings(command):
     if not shutil.which(command[0]):
         pytest.skip(f"{command[0]} is not on PATH")
-    done = subprocess.run([*command, "-fsyntax-only"], capture_output=True, text=True)
-    return done.stderr
+    return subprocess.run([*command, "-fsyntax-only"], capture_output=True, text=True).stderr
 
 
 def test_every_source_has_a_command():

@@ -40,12 +40,8 @@ def graph_of(tables, kind, model_dir):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])
 def test_a_table_adds_few_ops_to_the_graph(kind, most, tmp_path):
-    """A table added 46 and 56 ops when this was written; `most` has six to spare.
-
-    Half of these ops are TensorFlow's own, for variables, savers and gradients.
-    """
+    """A table adds 46 or 56 ops today, half of them TensorFlow's own. `most` has six to spare."""
     few, many = (graph_of(tables, kind, tmp_path / str(tables)) for tables in (2, 4))
-    # The difference of two graphs leaves out the ops that do not depend on the number of tables.
     assert len(many.get_operations()) - len(few.get_operations()) <= (4 - 2) * most
     functions = [len(graph.as_graph_def().library.function) for graph in (few, many)]
     assert functions[0] == functions[1], "tables that are alike share functions"
@@ -54,10 +50,7 @@ def test_a_table_adds_few_ops_to_the_graph(kind, most, tmp_path):
 
 
 def test_tables_start_as_variables_created_after_the_models(tmp_path):
-    """With a seed, tables start like variables that are created after the model's, by name.
-
-    TensorFlow seeds random ops by their number in the graph, so the package may add no others.
-    """
+    """TensorFlow seeds a random op by its number in the graph, so the package may add no other."""
     initial = v1.truncated_normal_initializer(stddev=0.5)
     keys = ["c", "a", "b"]
     tables = dict.fromkeys(keys, ee.TableConfig(9, 2, initializer=initial))

@@ -81,8 +81,7 @@ def by_tensorflow(columns, features):
         for key, value in features.items():
             if isinstance(value, v1.ragged.RaggedTensorValue):
                 value = sparse(value.to_list(), value.dtype)
-            is_sparse = isinstance(value, v1.SparseTensorValue)
-            seen[key] = tf.SparseTensor(*value) if is_sparse else tf.constant(value)
+            seen[key] = v1.convert_to_tensor_or_sparse_tensor(value)
         layers = {
             key: v1.feature_column.input_layer(
                 seen, [tf.feature_column.embedding_column(column, 4, "sqrtn", initial)]

@@ -27,8 +27,6 @@ WITHOUT_ORIGINAL = {"AdadeltaParameters", "CenteredRMSPropParameters"}
 ADDED_ARGUMENTS = {"RMSPropParameters": ["initial_ms"]}
 """Keyword-only arguments that only our classes have."""
 
-COMMON = [*arguments_of(optimizers.OptimizationParameters)][1:]
-
 of_both_vocabularies = pytest.mark.parametrize("ours", [*PARAMETERS, *TF2_OPTIMIZERS], ids=by_name)
 every_class = pytest.mark.parametrize("ours", PARAMETERS, ids=by_name)
 with_common_arguments = pytest.mark.parametrize(
@@ -119,7 +117,8 @@ def test_frequency_estimator_fixes_the_common_arguments():
     assert list(value.arguments()) == ["tau", "max_delta", "outlier_threshold", "weight_exponent"]
     assert value.learning_rate == 1.0
     assert value.use_gradient_accumulation is True
-    assert {getattr(value, name) for name in COMMON[1:]} == {None}
+    limits_and_decay = [*arguments_of(optimizers.OptimizationParameters)][2:]
+    assert {getattr(value, name) for name in limits_and_decay} == {None}
 
 
 def test_only_non_lazy_adam_updates_untouched_rows():
@@ -137,8 +136,6 @@ def test_other_defaults_are_those_of_tensorflow_2_15():
     assert optimizers.FtrlParameters(0.5).allow_zero_accumulator is False
     assert optimizers.RMSPropParameters(0.5, 0.5, 0.5, 0.5).initial_ms == 0.0
 
-
-# Validation.
 
 POSITIVE = ("positive", [0, -0.5, -1e-10])
 NON_NEGATIVE = ("at least 0", [-0.5])
@@ -230,9 +227,8 @@ def test_a_learning_rate_is_not_negative(ours):
     ],
 )
 def test_values_outside_their_range_are_refused(class_name, name, wrong, allowed):
-    message = f"{name} must be {allowed}; got {wrong}."
     (ours,) = (one for one in (*PARAMETERS, *TF2_OPTIMIZERS) if by_name(one) == class_name)
-    assert_refused(ValueError, message, ours, **{name: wrong})
+    assert_refused(ValueError, f"{name} must be {allowed}; got {wrong}.", ours, **{name: wrong})
 
 
 @pytest.mark.parametrize(
@@ -278,9 +274,6 @@ def test_non_lazy_adam_needs_accumulation(ours):
     assert_refused(ValueError, message, ours, lazy_adam=False, use_gradient_accumulation=False)
 
 
-# TensorFlow's own classes.
-
-
 def originals():
     """Yields each of our classes that this TensorFlow has too, and TensorFlow's."""
     for ours in TF2_OPTIMIZERS:
@@ -310,15 +303,11 @@ def test_signature_equals_the_original(ours, original):
     assert described(a for a in mine if a.name not in added) == described(theirs)
 
 
-def constant_rate():
-    return 0.25
-
-
 @with_original
 def test_as_parameters_keeps_every_field(ours, original):
     examples = [example_arguments(ours), changed_everywhere(ours)]
     if ours in TF2_OPTIMIZERS:
-        examples.append({"learning_rate": constant_rate, "clipvalue": (0.0, 0.0)})
+        examples.append({"learning_rate": lambda: 0.25, "clipvalue": (0.0, 0.0)})
     for arguments in examples:
         for added in ADDED_ARGUMENTS.get(by_name(ours), []):
             del arguments[added]

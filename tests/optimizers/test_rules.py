@@ -25,7 +25,6 @@ import estimator_emb as ee
 from estimator_emb import embedding, optimizers
 from estimator_emb.optimizers import NUMPY, TENSORFLOW, step
 
-INITIAL_NAMES = ("initial_accumulator", "initial_accumulator_value", "initial_ms")
 STEPS = ("step1", "step2", "step3")
 
 
@@ -125,12 +124,11 @@ def test_reference_equals_golden(case):
     combiner = hyper.pop("combiner")
     cores = hyper.pop("num_shards", 1)
     lazy = hyper.pop("lazy_adam", True)
-    # No arguments of a formula.
     for name in ("learning_rate", "use_gradient_accumulation", "weight_exponent"):
-        hyper.pop(name, None)
+        hyper.pop(name, None)  # No argument of a formula.
     w = np.array(case["table"])
     slots = [np.zeros_like(w) for _ in list(case["f64"]["step1"])[1:]]
-    for name in INITIAL_NAMES:
+    for name in ("initial_accumulator", "initial_accumulator_value", "initial_ms"):
         if name in hyper:
             slots[0][:] = hyper.pop(name)
     state = [w, *slots]
@@ -165,7 +163,6 @@ def test_reference_pipeline_equals_golden(combiner):
 
 
 EXTREME = {one.name: one for one in OPTIMIZERS}
-FLOAT32 = np.finfo(np.float32)
 SLOTS, GRADIENTS, WEIGHTS = (
     np.float32(one).reshape(-1, 1)
     for one in np.meshgrid((0, 1e-45, 1e-40, 0.1), (0, 1e-20, -1e-20, 1, 1e20, -1e20), (0, -2))
@@ -185,7 +182,7 @@ def test_extremes_stay_finite(name, library):
     with np.errstate(all="ignore"):
         expected = EXTREME[name].step(lr, GRADIENTS, WEIGHTS, slots)  # In float64.
         actual = stepper(library, parameters)(lr, GRADIENTS, WEIGHTS, *slots)
-    held = np.all([np.abs(array) <= FLOAT32.max for array in expected], axis=0)
+    held = np.all([np.abs(array) <= np.finfo(np.float32).max for array in expected], axis=0)
     assert held.sum() >= 8  # Of 4 * 6 * 2 combinations. So some results are checked.
     for array in actual:
         wrong = held & ~np.isfinite(array)
@@ -217,8 +214,6 @@ def test_frequency_estimator_counts_the_threshold_as_an_outlier():
 
 # TensorFlow's kernels in float64, so that only a wrong formula can differ.
 
-SHAPE = (3, 2)
-
 
 def numbers(low, high):
     """Returns floats of float32 precision: rounding a hyper-parameter changes nothing."""
@@ -226,14 +221,11 @@ def numbers(low, high):
 
 
 def arrays(low, high):
-    return hnp.arrays(np.float64, SHAPE, elements=numbers(low, high))
+    return hnp.arrays(np.float64, (3, 2), elements=numbers(low, high))
 
 
-gradients = arrays(-10, 10)
-weights = arrays(-5, 5)
 signed_slots = arrays(-3, 3)
 accumulators = arrays(0.015625, 10)
-learning_rates = numbers(0.0009765625, 1)
 decays = numbers(0, 0.9990234375)
 epsilons = numbers(1e-4, 1)
 strengths = st.one_of(st.just(0.0), numbers(0.0009765625, 2))
@@ -320,7 +312,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("name", KERNELS)
 @settings(max_examples=10)
-@given(data=st.data(), lr=learning_rates, g=gradients, w=weights)
+@given(data=st.data(), lr=numbers(0.0009765625, 1), g=arrays(-10, 10), w=arrays(-5, 5))
 def test_rule_equals_kernel(name, data, lr, g, w):
     kernel = KERNELS[name]
     slots = {slot: data.draw(values, slot) for slot, values in kernel.slots.items()}
@@ -346,9 +338,6 @@ def test_rule_equals_kernel(name, data, lr, g, w):
         expected = array.copy()
         expected[rows] = new.numpy()
         np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-9, atol=1e-9)
-
-
-# The list of optimizers in the test suites has every class of the package.
 
 
 def written():

@@ -39,8 +39,7 @@ def lowered(tmp_path, monkeypatch):
     monkeypatch.setattr(compiler, "run_process", run)
 
     def of(change, **kwargs):
-        step = built(programs.model_fn_with(change), **kwargs)
-        return compiler._lower(step, tmp_path, timeout=1)
+        return compiler._lower(built(programs.model_fn_with(change), **kwargs), tmp_path, timeout=1)
 
     return of
 
@@ -98,8 +97,7 @@ def test_a_rate_or_multiplier_that_cannot_be_lowered_names_its_line(lowered):
         {"table_to_config_dict": tables},
         {"experimental_gradient_multiplier_fn": dynamic},
     ):
-        spec = programs.spec()._replace(**changed)
-        _, outcome, words = lowered(None, embedding_config_spec=spec)
+        _, outcome, words = lowered(None, embedding_config_spec=programs.spec()._replace(**changed))
         assert outcome == "refused" and "must be a compile-time constant" in words
         assert words.splitlines()[-1].startswith(f"{line(dynamic)}: op 'zeros")
 
@@ -187,8 +185,7 @@ def test_ops_that_only_a_tpu_lowers_are_no_finding(change, part, lowered):
 
 
 def test_a_timeout_is_no_finding(tmp_path):
-    step = built(programs.model_fn_with())
-    assert compiler._lower(step, tmp_path, timeout=0.01) == (
+    assert compiler._lower(built(programs.model_fn_with()), tmp_path, timeout=0.01) == (
         False,
         "not compiled",
         f"Lowering by TensorFlow {tf.__version__} failed: it took longer than 0.01 s",
@@ -273,8 +270,7 @@ def test_a_dlrm_compiles_for_every_generation():
     model_fn = programs.model_fn_with(logits_of=programs.dlrm, optimizer=adam)
     report = compiled(model_fn, *compiler.GENERATIONS, spec=programs.spec(), compile=True)
     assert report.status == 1  # Tables need a TPUEstimator.
-    outcomes = [one.outcome for one in report.tables]
-    assert outcomes == ["accepted"] * 3 + ["refused"] * 3
+    assert [one.outcome for one in report.tables] == ["accepted"] * 3 + ["refused"] * 3
     # The dense step of v2 is the larger of its compilations, on 1 and on 8 replicas.
     assert report.tables[0].step_bytes == max(
         one.argument_bytes + one.temporary_bytes for one in report.compilations[:2]

@@ -61,8 +61,7 @@ def test_a_dlrm_passes_in_training_on_a_tpu_and_in_evaluation_on_the_host(mode, 
     # (125 + 625) rows * 16 floats are 48,000 bytes, 0.0458 MiB. In training, slots double them.
     size = {"train": "0.0916 MiB, 0.00056", "eval": "0.0458 MiB, 0.00028"}[mode]
     assert f"per core of 8: tables and slots {size} % of 16 GiB" in str(report)
-    # The whole report. The number of ops varies with TensorFlow's version.
-    same_message(str(report).replace(f"{report.op_count} ops", "N ops"))
+    same_message(str(report).replace(f"{report.op_count} ops", "N ops"))  # The whole report.
 
 
 def test_programs_off_a_tpu_are_checked_as_on_a_tpu():
@@ -132,8 +131,7 @@ def test_a_prediction_gets_dense_features_and_no_labels(labels):
 
 
 def test_errors_of_the_checker_itself_are_reported(monkeypatch):
-    broken = mock.Mock(side_effect=KeyError("of the checker"))
-    monkeypatch.setattr(static, "findings", broken)
+    monkeypatch.setattr(static, "findings", mock.Mock(side_effect=KeyError("of the checker")))
     message = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with())
     assert message == "The checker itself cannot follow this program: KeyError: 'of the checker'"
 

@@ -11,8 +11,6 @@ from estimator_emb.preflight import tables
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.spec.resolved import Table, tables_of
 
-GIB = 2**30
-
 
 def spec(rows, dimension, parameters=None, **kwargs):
     return harness.table_spec(rows, dimension, parameters or ee.AdagradParameters(0.1), **kwargs)
@@ -89,8 +87,8 @@ def test_tables_larger_than_a_v3_8_are_refused(same_message):
 def test_the_dense_step_is_added(same_message):
     made = spec(250_000_000, 64)  # 14.9 GiB per core of 8.
     steps = [
-        Compilation(name, "", replicas, "accepted", argument_bytes=size, temporary_bytes=GIB // 2)
-        for name, replicas, size in (("v3", 1, 0), ("v3", 8, GIB), ("v4", 8, 0))
+        Compilation(name, "", replicas, "accepted", argument_bytes=size, temporary_bytes=2**29)
+        for name, replicas, size in (("v3", 1, 0), ("v3", 8, 2**30), ("v4", 8, 0))
     ]
     v3, v4 = checked(made, generations=("v3", "v4"), compilations=steps)
     # 14.9 + 1 + 0.5 GiB on v3, by its larger compilation, and 14.9 + 0.5 GiB on v4, of 16 GiB.

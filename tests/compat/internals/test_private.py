@@ -56,10 +56,7 @@ def inside(tree):
 
 
 def names_of(path):
-    """Returns {name: (TensorFlow module, attribute or None, reason)} of a module of internals.
-
-    The reason is the comment above an import, or the string below an assignment.
-    """
+    """Returns {name: (module, attribute or None, reason beside it)} of a file of internals."""
     modules, names = {}, {}
     body, lines = tree(path).body, path.read_text().splitlines()
     for statement, after in zip(body, [*body[1:], None], strict=True):
@@ -159,8 +156,7 @@ def classes(file):
 
 @functools.cache
 def set_by(cls):
-    module = sys.modules.get(cls.__module__)
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     found = classes(pathlib.Path(file)).get(cls.__name__) if file else None
     return {node.attr for node in inside(found) if of_self(node)} if found else set()
 
