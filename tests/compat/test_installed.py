@@ -85,7 +85,7 @@ def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_mess
     for error, (_, version, _) in zip(errors_of_import(*folders), UNFIT, strict=True):
         assert error.startswith("estimator_emb needs ") and f" {version}" in error
         assert "pip " in error
-        same_message(error)
+        same_message(error)  # Compares the whole message with messages.json.
 
 
 @pytest.mark.parametrize(

@@ -112,4 +112,4 @@ def test_computed_columns_are_refused_on_a_tpu(computed, tmp_path, same_message)
     column, _ = column_of(computed)
     said = harness.refusal(ValueError, estimator, [column], tmp_path, device="emulate")
     assert said.startswith(f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table")
-    same_message(said)
+    same_message(said)  # Compares it with messages.json.

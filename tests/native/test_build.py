@@ -10,7 +10,6 @@ import os
 import pathlib
 import pwd
 import stat
-import subprocess
 import sys
 import time
 import types
@@ -30,8 +29,7 @@ from estimator_emb.engine.tables.storage import StoredTable
 from estimator_emb.native import build, cache, ops, select_kernels
 from estimator_emb.spec.resolved import Table
 
-# ANSWERS_42 is a small library. Tests that build it take `native_library`, which skips them if no
-# compiler works here.
+# ANSWERS_42 is a small library. `native_library` skips a test if no compiler works here.
 ANSWERS_43 = [build.Unit(ANSWERS_42[0].source.replace("42", "43"))]
 BROKEN = "#!/bin/sh\necho 'x.cc:1: error: it is broken' >&2\nexit 3\n"
 
@@ -90,8 +88,7 @@ def test_another_compiler_is_tried_after_a_failed_build(
     assert ctypes.CDLL(build.library("quick", ANSWERS_42)).answer() == 42
 
 
-# again: whether the next training runs the compiler again. It does, unless the same compiler would
-# surely fail again. A killed compiler or a full disk may be better the next time.
+# again: the next training tries again if the fault may pass: a killed compiler, a full disk.
 @pytest.mark.parametrize(
     ("script", "said", "again"),
     [
@@ -342,10 +339,7 @@ def test_a_failed_build_with_sanitizers_fails_the_tests(monkeypatch, empty_cache
     """A test of the kernels must fail then. If it were skipped, it would look like a pass."""
     fake_compiler(monkeypatch, tmp_path, BROKEN)
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE_SANITIZE", "1")
-    test = pathlib.Path(__file__).with_name(
-        "test_native_kernels.py::test_results_do_not_depend_on_threads"
-    )
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", test], capture_output=True, text=True
-    )
-    assert done.returncode == 1 and "the compiler failed with code 3" in done.stdout
+    test = "test_native_kernels.py::test_results_do_not_depend_on_threads"
+    command = [sys.executable, "-m", "pytest", "-q", test]
+    done = processes.ended(command, 1, pathlib.Path(__file__).parent, None, None)
+    assert "the compiler failed with code 3" in done.stdout

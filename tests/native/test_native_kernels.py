@@ -50,10 +50,7 @@ def test_results_do_not_depend_on_threads():
 
 
 def test_a_tensor_read_before_an_update_keeps_its_values(native):
-    """A read of the whole table shares the table's memory until a sparse write.
-
-    The update subtracts 1 from row 1 for each of its two occurrences.
-    """
+    """A read of the whole table shares the table's memory until a sparse write."""
     with tf.Graph().as_default():
         variable = tf.compat.v1.get_variable("t", initializer=tf.ones([4, 8]), use_resource=True)
         before = variable.read_value()
@@ -66,4 +63,4 @@ def test_a_tensor_read_before_an_update_keeps_its_values(native):
             session.run(variable.initializer)
             kept, after = session.run([kept, after])
     np.testing.assert_array_equal(kept, np.ones([4, 8]))
-    np.testing.assert_array_equal(after[:, 0], [1, 1 - 2, 1, 1])
+    np.testing.assert_array_equal(after[:, 0], [1, 1 - 2, 1, 1])  # Minus 1 for each id 1.

@@ -13,8 +13,7 @@ SCRIPT = processes.ROOT / ".ci" / "compile_commands.py"
 SOURCES = sorted(file.name for file in build.HERE.glob("*.cc"))
 
 
-def commands():
-    """Returns the entries of compile_commands.json by the name of the source."""
+def commands_by_source():
     made = processes.module_of(SCRIPT).commands()
     return {pathlib.Path(one["file"]).name: one for one in made}
 
@@ -26,7 +25,7 @@ def warnings(command):
 
 
 def test_every_source_has_a_command():
-    found = commands()
+    found = commands_by_source()
     assert sorted(found) == SOURCES
     for name, one in found.items():
         assert one["arguments"][-1] == one["file"] == str(build.HERE / name)
@@ -44,7 +43,7 @@ def test_an_unused_parameter_is_a_warning(tmp_path):
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_compiles_without_a_warning(source):
     """Each source compiles alone, as in an editor, although all_ops.cc includes others."""
-    assert warnings(commands()[source]["arguments"]) == ""
+    assert warnings(commands_by_source()[source]["arguments"]) == ""
 
 
 @pytest.mark.slow

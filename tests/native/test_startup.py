@@ -61,8 +61,7 @@ def test_tables_start_as_variables_created_after_the_models(tmp_path):
         activations = tf.concat([features[key] for key in keys], axis=1)
         return minimized(mode, tf.reduce_mean(tf.matmul(activations, kernel)))
 
-    run = {**SILENT, "tf_random_seed": 7}
-    made = estimator(model_fn, spec, tmp_path, 2, run=run)
+    made = estimator(model_fn, spec, tmp_path, 2, run={**SILENT, "tf_random_seed": 7})
     made.train(input_fn_of([(dict.fromkeys(keys, [1, 2]), [0.0, 0.0])]), steps=1)
     found = saved(tmp_path, 0)  # Before the first step.
     with tf.Graph().as_default(), v1.Session() as session:

@@ -107,7 +107,6 @@ def test_ids_equal_tensorflows(dtype, form, tmp_path):
     columns = {
         key: fc.embedding_column(column, 4, "sqrtn", initial) for key, column in categorical.items()
     }
-
     graphs = []
 
     def model_fn(features, labels, mode, params):

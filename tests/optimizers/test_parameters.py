@@ -40,7 +40,7 @@ with_common_arguments = pytest.mark.parametrize(
 def test_repr_is_the_call(ours):
     for arguments in (example_arguments(ours), changed_everywhere(ours)):
         value = ours(**arguments)
-        if "<function" not in repr(value):
+        if "<function" not in repr(value):  # A function cannot be evaluated.
             assert eval(repr(value), {by_name(ours): ours}) == value
         listed = ", ".join(f"{name}={argument!r}" for name, argument in arguments.items())
         assert repr(value) == f"{by_name(ours)}({listed})"
@@ -317,7 +317,7 @@ def test_as_parameters_keeps_every_field(ours, original):
         assert translated == ours(**arguments)
         for name in vars(theirs):
             assert getattr(translated, name) == getattr(theirs, name), name
-        own = type("Own", (original,), {"__module__": "program"})
+        own = type("Own", (original,), {"__module__": "program"})  # A subclass of a program.
         assert as_parameters(own(**arguments), "TableConfig") == translated
 
 

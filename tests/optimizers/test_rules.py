@@ -342,12 +342,11 @@ def test_rule_equals_kernel(name, data, lr, g, w):
 
 def written():
     """Returns the package's optimizer classes."""
-    names = [info.name for info in pkgutil.iter_modules(optimizers.__path__)]
+    names = [one.name for one in pkgutil.iter_modules(optimizers.__path__) if one.name[0] != "_"]
     modules = [importlib.import_module(f"{optimizers.__name__}.{name}") for name in names]
     return {
         value
         for module in modules
-        if not module.__name__.rpartition(".")[2].startswith("_")
         for value in vars(module).values()
         if isinstance(value, type) and value.__module__ == module.__name__
     }

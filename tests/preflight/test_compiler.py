@@ -72,8 +72,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
     step = built(programs.model_fn_with(change), embedding_config_spec=programs.spec())
     loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)
     assert (loops, outcome, words) == (True, "accepted", "")  # The step has loops.
-    # One sum each for the kernel, the bias, the helper of the activations, the function and its
-    # gradient.
+    # One sum each: the kernel, the bias, the activations' helper, the function and its gradient.
     module = (tmp_path / "step.hlo").read_bytes()
     assert module.count(core_step.CROSS_REPLICA_SUM.encode()) == 3 + 2
     interface = json.loads((tmp_path / "step.json").read_text())

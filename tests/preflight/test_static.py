@@ -74,28 +74,28 @@ def test_programs_off_a_tpu_are_checked_as_on_a_tpu():
 
 def without_kernels(logits, features):
     total = tf.reduce_sum(logits)
-    text = tf.strings.as_string(total)
-    size = tf.cast(tf.strings.length(text), tf.float32)
-    given = tf.ensure_shape(tf.py_function(lambda x: x, [total], tf.float32), [])
-    wide = tf.cast(tf.stop_gradient(total), tf.complex128)
-    real = tf.cast(tf.math.real(tf.sin(wide)), tf.float32)
-    # No result needs the summary, but it is fetched.
+    text = tf.strings.as_string(total)  # AsString
+    size = tf.cast(tf.strings.length(text), tf.float32)  # StringLength
+    given = tf.ensure_shape(tf.py_function(lambda x: x, [total], tf.float32), [])  # EagerPyFunc
+    wide = tf.cast(tf.stop_gradient(total), tf.complex128)  # Cast
+    real = tf.cast(tf.math.real(tf.sin(wide)), tf.float32)  # Sin, Real
+    # ScalarSummary: no result needs it, but it is fetched. Then SparseSegmentMean.
     tf.compat.v1.summary.scalar("of_logits", tf.reduce_mean(logits))
     mean = tf.reduce_sum(tf.sparse.segment_mean(tf.stop_gradient(logits), [0, 1], [0, 0]))
     dataset = tf.data.Dataset.from_tensors(1.0).map(lambda x: x + 1).repeat()
-    number = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
-    w = tf.compat.v1.get_variable("w", [], trainable=False, use_resource=False)
-    with tf.control_dependencies([tf.print("logits", logits)]):
+    number = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()  # 2 ops
+    w = tf.compat.v1.get_variable("w", [], trainable=False, use_resource=False)  # VariableV2
+    with tf.control_dependencies([tf.print("logits", logits)]):  # PrintV2, StringFormat
         return size + given + real + mean + number + w * total
 
 
 def test_ops_without_a_kernel_are_findings(same_message):
-    """messages.json has a finding for each op of `without_kernels` that no TPU runs."""
+    """messages.json has a finding for each op that is named in a comment of `without_kernels`."""
     code, said = without_kernels.__code__, "\n".join(found(without_kernels))
     assert f"AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}" in said
     place = re.compile(rf"{re.escape(code.co_filename)}:(\d+)")  # Lines count from the `def`.
     said = place.sub(lambda of: f"line {int(of[1]) - code.co_firstlineno}", said)
-    same_message("\n".join(sorted(said.splitlines())))
+    same_message("\n".join(sorted(said.splitlines())))  # Compares them with messages.json.
 
 
 def test_supported_and_unneeded_ops_are_no_findings():
@@ -311,7 +311,7 @@ def test_an_indivisible_batch_is_a_finding(same_message):
     (said,) = map(str, report.findings)
     assert said.startswith("use_tpu=True raises ValueError: train batch size 128 must be divisible")
     assert report.status == 1 and report.batch_per_core is None
-    same_message(report)
+    same_message(report)  # Says that the step was not built, and names the finding.
 
 
 @pytest.mark.parametrize(

@@ -44,9 +44,9 @@ def test_bytes_per_core_include_padding_and_slots(
 
 @pytest.mark.parametrize(("dimension", "columns"), [(1, 1), (2, 2), (3, 8), (4, 4), (5, 8)])
 def test_packed_rows_take_fewer_columns(dimension, columns):
+    """Rows of 1, 2 or 4 floats share a unit of 8 floats. Other rows take whole units."""
     packed = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
-    table = ee.TableConfig(1000, dimension, combiner="sum")
-    found = [Table("t", table, (), optimizer=packed)]
+    found = [Table("t", ee.TableConfig(1000, dimension, combiner="sum"), (), optimizer=packed)]
     # A table and Adagrad's slot, in float32, with 125 rows on each of 8 cores.
     assert tables.table_bytes(found, 8, "div", training=True) == 4 * 2 * 125 * columns
 
@@ -78,7 +78,7 @@ def test_tables_larger_than_a_v3_8_are_refused(same_message):
     (refused,) = checked(made)
     assert refused.table_bytes == 2 * 100 * 10**9 / 8  # 23.3 GiB
     assert "23.3 GiB of each of 8 cores, and a core has 16 GiB." in str(refused)
-    same_message(str(refused))  # The whole message, with advice.
+    same_message(str(refused))  # Compares the whole text, with advice, with messages.json.
     (accepted,) = checked(made, cores=16)
     same_message(str(accepted))  # Half of 23.3 GiB on each core.
     assert [one.outcome for one in checked(made, mode="eval")] == ["accepted"]  # Without slots.
@@ -93,7 +93,7 @@ def test_the_dense_step_is_added(same_message):
     v3, v4 = checked(made, generations=("v3", "v4"), compilations=steps)
     # 14.9 + 1 + 0.5 GiB on v3, by its larger compilation, and 14.9 + 0.5 GiB on v4, of 16 GiB.
     assert (v3.outcome, v4.outcome) == ("refused", "accepted")
-    same_message(f"{v3}\n{v4}")
+    same_message(f"{v3}\n{v4}")  # Compares both texts with messages.json.
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_tables_larger_than_the_devices_are_refused(same_message):
     assert found.outcome == "refused"
     # 10^9 rows * 64 floats * 4 bytes * 2 (Adagrad's slot) / 8 devices are 64 GB, or 59.6 GiB.
     assert "59.6 GiB of each of 8 devices, and a device has 16 GiB." in found.words
-    same_message(found.words)
+    same_message(found.words)  # The whole text, with advice.
 
 
 @pytest.mark.parametrize(
