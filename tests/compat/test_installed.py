@@ -116,7 +116,7 @@ def test_names_packages_that_do_not_fit_tensorflow(tmp_path, version, requires, 
 
 
 def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path):
-    """TensorFlow < 2.21 needs protobuf < 7, but its own metadata allows newer versions."""
+    """TensorFlow < 2.21 needs protobuf < 7, but pip does not know. tf-keras is missing here too."""
     install(tmp_path, "tensorflow", "2.20.0", "tensorflow", ["protobuf>=5.28.0"])
     install(tmp_path, "protobuf", "7.36.2", "google")
     assert errors_of_import(tmp_path) == [

@@ -74,7 +74,7 @@ def test_settings_cover_every_class_with_a_legacy_class():
     assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)  # Newer, without a legacy class.
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(2)  # All cases but two are slow.
 @pytest.mark.parametrize("name, settings", CASES)
 def test_optimizer_made_outside_model_fn_trains_like_legacy(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)
@@ -120,7 +120,7 @@ def test_refuses_classes_without_a_legacy_class():
         assert f"tf.keras.optimizers.legacy, which has no {cls.__name__}: give one of " in message
 
 
-def test_other_objects_are_not_changed():
+def test_legacy_of_returns_other_objects_unchanged():
     for one in (None, "Adam", optimizers.legacy.SGD(), v1.train.AdamOptimizer(0.1)):
         assert legacy_optimizers.legacy_of(one) is one
 
@@ -140,7 +140,7 @@ def test_only_keras_classes_in_the_graph_of_a_model_fn_become_legacy():
 
 
 # way: what applies the optimizer. cores: of an emulated TPU, or None for training off a TPU.
-@pytest.mark.fast(3)
+@pytest.mark.fast(3)  # All cases but three are slow.
 @pytest.mark.parametrize(
     "way, cores",
     [

@@ -104,5 +104,5 @@ def test_graph_and_collections_equal_the_original(used):
         return graph.as_graph_def(), collections, [*hooked], [*gradients]
 
     own, original = map(described, (ours, importlib.import_module(THEIRS)))
-    assert len(own[0].node) > 20
+    assert len(own[0].node) > 20  # Two empty graphs would be equal too.
     assert own == original

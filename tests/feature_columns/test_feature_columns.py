@@ -136,11 +136,8 @@ def test_two_tables_for_one_feature_are_refused(columns, name, table, combinatio
     "columns, message",
     [
         ([fc.embedding_column(identity("item"), 2)] * 2, "Column 'item_embedding' is in the Emb"),
-        (
-            [*both("a", "b"), *both("c", dimension=3)],
-            "in two shapes: [20, 2], and [20, 3] by featur",
-        ),
-        ([*both("a", "b"), *both("c", size=30)], "in two shapes: [20, 2], and [30, 2] by feature"),
+        ([*both("a", "b"), *both("c", dimension=3)], "shapes: [20, 2], and [20, 3] by feature 'c'"),
+        ([*both("a", "b"), *both("c", size=30)], "shapes: [20, 2], and [30, 2] by feature 'c'."),
         (
             [*both("a", combiner="mean"), *both("b", combiner="sum")],
             "two values of combiner: 'mean', and 'sum' by feature 'b'.",
@@ -191,7 +188,7 @@ def test_spec_accepts_columns_of_the_model_off_a_tpu():
 
 
 def test_shared_embeddings_of_tensorflow_2_are_refused():
-    """tensorflow-estimator's spec refuses them too, and no other columns of `tf.feature_column`."""
+    """tensorflow-estimator's spec refuses them too. It refuses no other `tf.feature_column`."""
     with tf.Graph().as_default():
         shared, _ = tf.feature_column.shared_embeddings([identity("a"), identity("b")], 2)
     columns = [fc.embedding_column(identity("word"), 2), shared]

@@ -264,7 +264,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(2)  # All cases but two are slow.
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_damaged_library_is_built_again(damage, caplog, native_library, empty_cache):
     path = build.library("quick", ANSWERS_42)

@@ -9,10 +9,10 @@ from host_engine import one_table
 
 import estimator_emb as ee
 
-pytestmark = pytest.mark.usefixtures("native")
+pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 
-@pytest.mark.fast(1)
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
@@ -26,7 +26,7 @@ def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
     )
 
 
-@pytest.mark.fast(1)
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize("dimension", [8, 16, 20])
 @pytest.mark.parametrize("positions", [None, 7])
 def test_kernels_equal_the_ops_beyond_the_cpu_cache(dimension, positions):

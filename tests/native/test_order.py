@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 
-pytestmark = pytest.mark.usefixtures("native")
+pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 TABLES = max(2, os.cpu_count() or 1)
 """At least the number of threads. A single thread reads all of a table."""
@@ -37,7 +37,7 @@ def features_of(rng, rows):
     return {"plain": plain, "weighted": weighted, "weights": weights, "matrix": matrix}
 
 
-@pytest.mark.fast(1)
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize(
     "rows, dimension, combiner, cores",
     [

@@ -24,6 +24,8 @@ def test_prebuilt_rules_cover_every_optimizer():
 
 
 def test_a_rule_cannot_branch_on_rows():
+    """`update` is traced once, into C++ for all rows, so an `if` of Python has no row to ask."""
+
     class Branching(ee.StochasticGradientDescentParameters):
         def update(self, math, lr, g, w, *slots):
             return (w if g > 0 else -w,)

@@ -39,7 +39,7 @@ def test_an_unused_parameter_is_a_warning(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2)  # CI draws 2 of the cases.
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_compiles_without_a_warning(source):
     """Each source compiles alone, as in an editor, although all_ops.cc includes others."""

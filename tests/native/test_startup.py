@@ -8,7 +8,7 @@ from harness import SILENT, estimator, input_fn_of, minimized, saved, tables_spe
 import estimator_emb as ee
 import feature_columns as fc
 
-pytestmark = pytest.mark.usefixtures("native")
+pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 v1 = tf.compat.v1
 
@@ -37,7 +37,7 @@ def graph_of(tables, kind, model_dir):
     return graphs[0]
 
 
-@pytest.mark.fast(1)
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize("kind, most", [("ids", 52), ("strings", 62)])
 def test_a_table_adds_few_ops_to_the_graph(kind, most, tmp_path):
     """A table adds 46 or 56 ops today, half of them TensorFlow's own. `most` has six to spare."""
@@ -64,6 +64,7 @@ def test_tables_start_as_variables_created_after_the_models(tmp_path):
     made = estimator(model_fn, spec, tmp_path, 2, run={**SILENT, "tf_random_seed": 7})
     made.train(input_fn_of([(dict.fromkeys(keys, [1, 2]), [0.0, 0.0])]), steps=1)
     found = saved(tmp_path, 0)  # Before the first step.
+    # Plain TensorFlow creates the model's variable, then the tables in the order of their names.
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(7)
         plain = {"kernel": v1.get_variable("kernel", [6, 1])}

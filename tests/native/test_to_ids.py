@@ -9,7 +9,7 @@ from harness import estimator, input_fn_of, normal, sparse
 import estimator_emb as ee
 import feature_columns as fc
 
-pytestmark = pytest.mark.usefixtures("native")
+pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 v1 = tf.compat.v1
 WORDS = ["fig", "pear", "", "apple pie", "größer"]

@@ -69,7 +69,7 @@ def test_classes_with_the_same_arguments_differ():
 
 
 @of_both_vocabularies
-def test_copies_are_equal(ours):
+def test_copies_of_an_optimizer_are_equal(ours):
     value = ours(**changed_everywhere(ours))
     for other in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
         assert other is not value

@@ -80,7 +80,7 @@ def stepper(library, parameters):
     return stepped
 
 
-def check_golden(case, parameters, library):
+def assert_three_steps_equal_golden(case, parameters, library):
     assert [slot.name for slot in parameters.slots] == list(case["f32"]["step1"])[1:]
     w = np.array(case["table"], np.float32)
     state = [w, *(np.full_like(w, parameters.initial_value(slot)) for slot in parameters.slots)]
@@ -102,7 +102,7 @@ def check_golden(case, parameters, library):
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("case", cases(more_than_one_core=False))
 def test_rule_and_step_equal_golden(case, library):
-    check_golden(case, parameters_of(case)[0], library)
+    assert_three_steps_equal_golden(case, parameters_of(case)[0], library)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_the_tf2_vocabulary_equals_golden(case):
     theirs = embedding.to_tensorflow(spec).features["x"].table.optimizer
     parameters = optimizers.as_parameters(theirs, "TableConfig")
     assert type(parameters) is TF2_GOLDEN_CLASSES[case["optimizer"]]
-    check_golden(case, parameters, "numpy")
+    assert_three_steps_equal_golden(case, parameters, "numpy")
 
 
 @pytest.mark.parametrize("case", cases(more_than_one_core=True))
@@ -147,7 +147,7 @@ def test_reference_equals_golden(case):
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
-def test_reference_pipeline_equals_golden(combiner):
+def test_reference_activations_and_row_gradients_equal_golden(combiner):
     golden = GOLDEN["pipeline"][combiner]
     for number in range(len(STEPS)):
         ids, weights, act_grad = batch(number)
@@ -171,10 +171,10 @@ SLOTS, GRADIENTS, WEIGHTS = (
 
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize("name", EXTREME)
-def test_extremes_stay_finite(name, library):
+def test_rules_give_finite_results_for_extreme_values(name, library):
     """Results are finite if float64 arithmetic gives values that float32 can hold.
 
-    The threads of a session take denormal numbers as zero.
+    Slots of 1e-45 and 1e-40 are denormal: the threads of a session take them as zero.
     """
     parameters = EXTREME[name].parameters
     slots = [SLOTS] * len(parameters.slots)

@@ -313,7 +313,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(12)  # CI draws 12 of the cases.
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_check_agrees_with_use_tpu(kind, case, tmp_path):
     """Both accept GOOD, and refuse RAISE. The check also refuses LATER."""

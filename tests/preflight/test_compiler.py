@@ -212,7 +212,7 @@ def test_compilation_without_the_extra_is_skipped_or_refused(monkeypatch):
         f"{installing.extra('preflight')}, or name an interpreter that has them in "
         "ESTIMATOR_EMB_COMPILER_PYTHON."
     )
-    report = compiled(programs.model_fn_with(), "v4")
+    report = compiled(programs.model_fn_with(), "v4")  # Compiles if it can.
     assert report.skipped == how and report.status == 0
     assert f"\nCompiler: skipped. {how}\n" in str(report)
     asked = programs.model_fn_with(), "v4"
@@ -268,6 +268,7 @@ def test_a_dlrm_compiles_for_every_generation():
     adam = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer())
     model_fn = programs.model_fn_with(logits_of=programs.dlrm, optimizer=adam)
     report = compiled(model_fn, *compiler.GENERATIONS, spec=programs.spec(), compile=True)
+    text = str(report)
     assert report.status == 1  # Tables need a TPUEstimator.
     assert [one.outcome for one in report.tables] == ["accepted"] * 3 + ["refused"] * 3
     # The dense step of v2 is the larger of its compilations, on 1 and on 8 replicas.
@@ -282,12 +283,12 @@ def test_a_dlrm_compiles_for_every_generation():
     assert (
         "  What compiles for v5e, v5p, v6e is for TPUConfig(device='pjrt'), which nobody has tried "
         f"on a TPU: {NO_ESTIMATOR}"
-    ) in str(report).splitlines()
+    ) in text.splitlines()
     for one in report.compilations:
         # Forward: 13*64 + 64*16 + 25*64 + 64*1 + 3*16*3 (pairs) multiplications and additions per
         # sample. Backward: twice as many, except for the gradient of the 13 inputs.
         layers = 13 * 64 + 64 * 16 + 25 * 64 + 64 + 3 * 16 * 3
-        multiplications = 16 * (3 * layers - 13 * 64)
+        multiplications = 16 * (3 * layers - 13 * 64)  # 16 samples per core.
         assert 2 * multiplications < one.flops < 2.6 * multiplications  # The rest is small.
         # At least float32 weights with two slots, and the tensors of the batch.
         assert one.argument_bytes > 4 * 3 * (13 * 64 + 64 * 16 + 25 * 64 + 64)
@@ -295,9 +296,7 @@ def test_a_dlrm_compiles_for_every_generation():
         assert (one.all_reduces > 0) == (one.replicas == 8)
     first, libtpu = report.compilations[4], report.versions[1]  # v4 on one replica.
     assert f"accepted; per core: floating-point operations {first.flops:,.0f}, " in str(first)
-    assert f"all-reduce substituted), given to libtpu {libtpu}:\n  v2, dense step, 1 " in str(
-        report
-    )
+    assert f"all-reduce substituted), given to libtpu {libtpu}:\n  v2, dense step, 1 " in text
 
 
 @needs_compiler
@@ -318,7 +317,7 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
         where = line(change, 2)
         # Versions of libtpu name different products.
         products = [f"{where}: op 'MatMul_{n}': makes f32[65536,65536], 16 GiB" for n in (1, 2)]
-        assert lines[-3] in products
+        assert lines[-3] in products  # The last lines name the largest tensors.
         assert lines[-2] == f"{where}: op 'Softmax': makes f32[65536,65536], 16 GiB"
 
 
