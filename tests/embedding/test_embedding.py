@@ -113,14 +113,14 @@ def test_hardware_messages_equal_tensorflows(ours):
     engine = hardware.TPUEmbedding(
         {"t": ee.TableConfig(7, 2)},
         {"x": ee.FeatureConfig("t")},
-        8,
+        8,  # Samples of a batch.
         hardware.TRAINING,
         optimization_parameters=ours(**arguments),
         device_config=hardware.DeviceConfig(1, 2, "/job:worker"),
     )
     (table,) = engine.config_proto.table_descriptor
     assert table.optimization_parameters.learning_rate.constant == 0.25
-    table.optimization_parameters.ClearField("learning_rate")
+    table.optimization_parameters.ClearField("learning_rate")  # TensorFlow sets it elsewhere.
     assert table.optimization_parameters == theirs
 
 

@@ -105,9 +105,9 @@ def test_a_tables_vocabulary_size_counts_words_and_buckets(tmp_path):
     for column, size in (
         (fc.categorical_column_with_hash_bucket("w", 7), 7),
         (fc.categorical_column_with_vocabulary_list("w", ["a", "b"]), 2),
-        (fc.categorical_column_with_vocabulary_list("w", ["a", "b"], num_oov_buckets=3), 5),
+        (fc.categorical_column_with_vocabulary_list("w", ["a", "b"], num_oov_buckets=3), 2 + 3),
         (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words")), 3),
-        (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words"), 2, 4), 6),
+        (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words"), 2, 4), 2 + 4),
         (fc.weighted_categorical_column(identity("w", 8), "weight"), 8),
     ):
         assert only_table(fc.embedding_column(column, 2)).config.vocabulary_size == size

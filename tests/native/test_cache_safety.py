@@ -145,4 +145,4 @@ def test_ops_are_checked_for_their_symbols(monkeypatch):
     with pytest.raises(build.BuildError):
         ops.load()
     _, _, symbols, *_ = library.call_args.args
-    assert "estimator_emb_take_kernels" in symbols
+    assert "estimator_emb_take_kernels" in symbols  # The first function that is called.

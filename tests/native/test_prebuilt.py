@@ -36,6 +36,7 @@ def test_a_rule_cannot_branch_on_rows():
 
 
 def test_prebuilt_libraries_use_tensorflows_flags():
+    """A wheel is built by these constants, without the TensorFlow that will load its libraries."""
     include, *flags = tf.sysconfig.get_compile_flags()
     assert include.startswith("-I")
     assert tuple(flags) == BUILDER.TENSORFLOW_FLAGS

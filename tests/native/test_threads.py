@@ -1,8 +1,8 @@
 """Several trainers and a reader use the same tables at once, as workers of a server do.
 
-All numbers are whole and the rule is plain descent. So the tables at the end do not depend on the
-order of the steps, and a lost or doubled update shows. The few rows are long, so that two updates
-without a lock meet in a row.
+A step subtracts 1 from a row for each occurrence of its id. So the tables at the end do not depend
+on the order of the steps, and a lost or doubled update shows. The few rows are long, so that two
+updates without a lock meet in a row.
 """
 
 import threading

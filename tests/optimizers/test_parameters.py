@@ -199,7 +199,7 @@ def test_numeric_arguments_must_be_finite_numbers(ours, name):
         if sign == no_limit:
             ours(**{**example_arguments(ours), name: infinite})
             continue
-        shown = infinite if isinstance(infinite, float) else sign
+        shown = infinite if isinstance(infinite, float) else sign  # Not 401 digits.
         message = f"{name} must be finite in float32; got {shown!r}."
         assert_refused(ValueError, message, ours, **{name: infinite})
     # NumPy's numbers are accepted.

@@ -208,7 +208,7 @@ def test_each_name_is_listed_once_with_a_reason():
     changing = {
         name: reason
         for name, (module, _, reason) in NAMES.items()
-        if not module.startswith("tensorflow_estimator")
+        if not module.startswith("tensorflow_estimator")  # Has a single version.
     }
     assert [name for name, reason in changing.items() if len(reason) < 10] == []
 
@@ -267,7 +267,7 @@ THEIRS = ("tensorflow", "keras", "tf_keras")
 """Packages of our base classes that change between versions. Keras 2 is in one of the last two."""
 
 
-def asked(path):
+def private_attributes(path):
     """Returns private attributes that a file reads, sets, deletes, or passes to `getattr` etc."""
     found = set()
     for node in nodes(path):
@@ -297,7 +297,7 @@ def defined(sources):
     return found
 
 
-def add(names):
+def advice_to_add(names):
     return f"add {sorted(names)} to tests/compat/internals/private_attributes.json, with why"
 
 
@@ -306,9 +306,9 @@ def test_private_attributes_in_use_are_listed():
 
     stock = pathlib.Path(tensorflow_estimator.__file__).parent / "python" / "estimator"
     of_stock = defined([*stock.glob("*.py"), *stock.glob("tpu/*.py")])
-    unlisted = {name for path in SOURCES for name in asked(path)}
+    unlisted = {name for path in SOURCES for name in private_attributes(path)}
     unlisted -= defined(SOURCES) | of_stock | {name for _, name, _ in listed()} | MARKS
-    assert not unlisted, add(unlisted)
+    assert not unlisted, advice_to_add(unlisted)
 
 
 def test_attributes_of_modules_are_listed():
@@ -324,13 +324,13 @@ def test_attributes_of_modules_are_listed():
         for node in nodes(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 module = exported.get(node.value.id)
-                of_protos = node.value.id.endswith("_pb2")
+                of_protos = node.value.id.endswith("_pb2")  # Messages are not listed.
                 ours = inspect.ismodule(module) and module.__name__.startswith("estimator_emb.")
                 if inspect.ismodule(module) and not of_protos and not ours:
                     unlisted |= {node.attr} - {
                         name for owner, name in of_modules if owner is module
                     }
-    assert not unlisted, add(unlisted)
+    assert not unlisted, advice_to_add(unlisted)
 
 
 def private_of_self(node):
@@ -367,7 +367,7 @@ def test_attributes_taken_from_base_classes_are_listed():
                 for attribute in private_of_self(node) - of_bases
                 if any(attribute in vars(base) or attribute in set_by(base) for base in theirs)
             }
-    assert not unlisted, add(unlisted)
+    assert not unlisted, advice_to_add(unlisted)
 
 
 def test_each_listed_attribute_is_used():
