@@ -105,7 +105,7 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
     [("", "1"), ("__init__.py", "1"), ("python/distribute/estimator_training.py", None)],
 )
 def test_keras_2_is_selected_before_tensorflow_is_imported(file, at_import, tmp_path, monkeypatch):
-    """`file` is TensorFlow's only file. 2.15 has estimator_training.py and needs no variable."""
+    """`file`: TensorFlow's only file or none. 2.15 has estimator_training.py, needs no variable."""
     path = tmp_path / (file and "tensorflow") / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()

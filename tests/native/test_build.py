@@ -181,7 +181,7 @@ def test_tables_in_shards_without_accumulation_are_logged(caplog, native_library
 
 @pytest.mark.parametrize("rows", [2**31 - 1, 2**31])
 def test_tables_of_2_31_rows_use_tensorflows_ops(rows, caplog, native):
-    """The kernels hold row numbers in int32, whose largest number is 2^31 - 1."""
+    """The kernels keep ids in int32. A table's number of rows must fit into int32, too."""
     caplog.set_level(logging.INFO, "estimator_emb")
     sgd = ee.StochasticGradientDescentParameters(0.1)
     table = Table("t", ee.TableConfig(rows, 1, tf.zeros_initializer()), (), optimizer=sgd)
