@@ -14,6 +14,7 @@ from estimator_emb import compat
 from estimator_emb.compat import estimator_training as ours
 
 THEIRS = "tensorflow.python.distribute.estimator_training"
+# TensorFlow's module has other messages. So `module is not ours or ...` compares only our own.
 v1 = tf.compat.v1
 
 
@@ -37,13 +38,10 @@ def estimator_lib(module, monkeypatch):
 class Strategy:
     """A distribution strategy as the coordinator sees it, without a server."""
 
-    def __init__(self):
-        self.extended = SimpleNamespace(
-            experimental_between_graph=True,
-            experimental_should_init=True,
-            _std_server_started=True,
-        )
-        self.task = None
+    extended = SimpleNamespace(
+        experimental_between_graph=True, experimental_should_init=True, _std_server_started=True
+    )
+    task = None
 
     def configure(self, session_config=None, cluster_spec=None, task_type=None, task_id=None):
         self.task = (task_type, task_id)
@@ -55,7 +53,7 @@ SETTINGS = (
     "cluster_spec task_type task_id master evaluation_master is_chief num_ps_replicas "
     "num_worker_replicas global_id_in_cluster"
 ).split()
-LOCAL_TASK = ("worker", 0, "", "", True, 0, 1, 0)
+LOCAL_TASK = ("worker", 0, "", "", True, 0, 1, 0)  # SETTINGS without a cluster, but the first.
 
 
 def settings(config):
@@ -72,7 +70,7 @@ REMOTE = DistributeConfig(remote_cluster=tf.train.ClusterSpec(CLUSTER))
 WORKER = tf_config(CLUSTER, "worker", 1)
 EVALUATOR = tf_config(CLUSTER, "evaluator", 0)
 ALONE = tf_config(NO_EVALUATOR, "worker", 1)
-AS_WORKER = (NO_EVALUATOR, "worker", 1, "grpc://w:2", "", False, 2, 3, 2)
+AS_WORKER = (NO_EVALUATOR, "worker", 1, "grpc://w:2", "", False, 2, 3, 2)  # After the chief.
 AS_SERVER = (MASTER_CLUSTER, "ps", 0, "grpc://p:1", "", False, 1, 2, 2)
 BY_STRATEGY = {"train_distribute": Strategy()}
 OF_REMOTE = {"experimental_distribute": REMOTE}
@@ -95,6 +93,7 @@ RUN_CONFIGS = {
 def test_run_config_gets_the_coordinator_settings(
     estimator_lib, module, monkeypatch, options, environment, mode, expected, caplog
 ):
+    """If the coordinator will run, it sets the task's own settings later than RunConfig does."""
     caplog.set_level("INFO", "tensorflow")
     monkeypatch.setenv("TF_CONFIG", json.dumps(environment))
     config = estimator_lib.run_config.RunConfig(**options)
@@ -103,6 +102,7 @@ def test_run_config_gets_the_coordinator_settings(
     assert module.should_run_distribute_coordinator(config) is (mode is not None)
     said = [one for one in caplog.messages if "Distribute Coordinator" in one]
     is_set_up = ["RunConfig is set up for Distribute Coordinator."]
+    # Without a mode, both the RunConfig and should_run_distribute_coordinator say NOT_USED.
     assert module is not ours or said == (is_set_up if mode else [NOT_USED] * 2)
     # Device filters are set, as without a strategy, if the coordinator does not handle the cluster.
     has_filters = mode is None and bool(environment)
@@ -136,18 +136,20 @@ def test_coordinator_does_not_run_without_its_settings(module, mode, cluster, sa
     assert module.should_run_distribute_coordinator(SimpleNamespace()) is False
 
 
-def test_unsupported_calls_are_refused(same_message):
+def test_unsupported_calls_are_refused():
     remote = SimpleNamespace(
         _experimental_distribute=REMOTE, _train_distribute=Strategy(), _eval_distribute=None
     )
     without_mode = Estimator(Config(None, {}, Strategy())), TRAIN_SPEC, None, Executor
     cluster = tf.train.ClusterSpec({"worker": ["w:1"], "ps": ["p:1"]})
-    for error, function, *given in (
-        (ValueError, ours.init_run_config, remote, {}),
-        (ValueError, ours.train_and_evaluate, *without_mode),
-        (RuntimeError, ours._global_id, cluster, "chief", 0),
-    ):
-        same_message(harness.refusal(error, function, *given))
+    assert harness.refusal(ValueError, ours.init_run_config, remote, {}) == (
+        "`experimental_distribute.remote_cluster` is not supported: run the program in each task "
+        "of the cluster, with a TF_CONFIG."
+    )
+    said = harness.refusal(ValueError, ours.train_and_evaluate, *without_mode)
+    assert said == "The `RunConfig` has no distribute coordinator mode."
+    said = harness.refusal(RuntimeError, ours._global_id, cluster, "chief", 0)
+    assert said == "The cluster ['ps', 'worker'] has no job 'chief'."
 
 
 class Log(list):
@@ -206,11 +208,12 @@ TRAIN_CALL = {"input_fn": "input_fn", "max_steps": 9, "hooks": ["hook"]}
 
 
 def task(task_type, task_id, address, is_chief, global_id):
+    """Returns values of SETTINGS in a task of CLUSTER, with 2 servers and 3 workers (or chief)."""
     master = f"grpc://{address}"
     return (CLUSTER, task_type, task_id, master, master, is_chief, 2, 3, global_id)
 
 
-EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
+EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)  # It must not see the cluster.
 
 
 @pytest.mark.parametrize(
@@ -224,6 +227,7 @@ EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
     ],
 )
 def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type, index, expected):
+    """A task uses a copy of the estimator with its own settings; worker 1 is the fourth task."""
     monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, task_type, index)))
     estimator = Estimator(Config("independent_worker", CLUSTER, Strategy()))
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
@@ -265,6 +269,6 @@ def test_trains_with_a_local_mirrored_strategy(estimator_lib, tmp_path):
         estimator_lib.training.TrainSpec(input_fn, max_steps=2),
         estimator_lib.training.EvalSpec(input_fn, steps=1),
     )
-    # w: 0 -> 1.5 -> 2.25.
-    assert estimator.get_variable_value("w") == np.float32(2.25)
-    assert metrics == {"loss": np.float32(0.5625), "global_step": 2}
+    # A step halves the distance to 3, because the rate is 0.25 and the slope 2 * (w - 3).
+    assert estimator.get_variable_value("w") == np.float32(3 - 3 / 4)
+    assert metrics == {"loss": np.float32((3 / 4) ** 2), "global_step": 2}

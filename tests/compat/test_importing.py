@@ -11,10 +11,11 @@ from estimator_emb.catalog.legacy import LACKING
 
 PAGE = (processes.ROOT / "docs" / "importing.md").read_text()
 
+# Imports the package. Prints the changes of `state`, the files that read the command line, and the
+# attributes of other packages that were replaced.
 PROGRAM = """
 import atexit, contextlib, gc, json, locale, logging, os, random, signal, sys, threading, types
-import warnings
-import absl.logging, numpy, packaging.tags, tensorflow as tf, tqdm
+import absl.logging, numpy, packaging.tags, tensorflow as tf, tqdm, warnings
 from tensorflow.python.framework import ops
 from tensorflow.python.util import tf_export
 with contextlib.suppress(ImportError):  # Keras imports it if it is there.
@@ -124,6 +125,7 @@ MODULES = {
     for name in LACKING
     for leaf in [name.rpartition(".")[2]]
 }
+"""Modules that TensorFlow >= 2.16 lacks -> the modules of this package in their place."""
 CHANGES = MODULES | {
     "variable TF_USE_LEGACY_KERAS": "1",
     "variable TF_TPU_GRACEFUL_SHUTDOWN_MODE": "",
@@ -134,6 +136,7 @@ CHANGES = MODULES | {
 @pytest.mark.slow
 @pytest.mark.any_version
 def test_import_changes_only_what_the_page_lists():
+    """A program that imports the package for its own reasons must not notice the import."""
     done = processes.run_python("-c", PROGRAM, "--help", status=0)
     changed, argv_read, others = json.loads(done.stdout)
     assert argv_read == []
@@ -145,6 +148,7 @@ def test_import_changes_only_what_the_page_lists():
     if harness.IS_2_15:
         assert changed == {} and paths == {}
         return
+    # `import tensorflow.keras` and its v1 and v2 must find Keras 2 first.
     assert len(paths) == 3 and all("tf_keras" in folders[0] for folders in paths.values())
     assert "estimator" in changed.pop("API names")
     assert changed == CHANGES

@@ -68,20 +68,24 @@ UNFIT = [
     *(("tensorflow", "2.22.0rc0", None), ("tensorflow", "2.22.1", "2.24.0")),
     *(("tensorflow", "2.23.0", None), ("intel-tensorflow", "2.16.2", "2.18.0")),
 ]
+# TensorFlow's name and version, and the version of tf-keras or None. Before 2.15.1 it is too old.
+# Then it needs the tf-keras of its own minor version; from 2.22 on, any from 2.21 to its own.
 
 
 def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_message):
+    """Each message names the version and a pip command; messages.json has the whole messages."""
     folders = [tmp_path / str(number) for number in range(len(UNFIT))]
     for folder, (name, version, keras) in zip(folders, UNFIT, strict=True):
         folder.mkdir()
         install(folder, name, version, "tensorflow")
-        install(folder, "protobuf", "6.33.0" if version < "2.21" else "7.36.2", "google")
+        fits = "6.33.0" if version < "2.21" else "7.36.2"
+        install(folder, "protobuf", fits, "google")
         if keras:
             install(folder, "tf-keras", keras, "tf_keras")
     for error, (_, version, _) in zip(errors_of_import(*folders), UNFIT, strict=True):
         assert error.startswith("estimator_emb needs ") and f" {version}" in error
         assert "pip " in error
-        same_message(error)
+        same_message(error)  # Compares the whole message with messages.json.
 
 
 @pytest.mark.parametrize(
@@ -111,12 +115,15 @@ def test_names_packages_that_do_not_fit_tensorflow(tmp_path, version, requires, 
     assert errors_of_import(tmp_path) == [f"TensorFlow {version} does not work here: {said}"]
 
 
-def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path, same_message):
+def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path):
+    """TensorFlow < 2.21 needs protobuf < 7, but pip does not know. tf-keras is missing here too."""
     install(tmp_path, "tensorflow", "2.20.0", "tensorflow", ["protobuf>=5.28.0"])
     install(tmp_path, "protobuf", "7.36.2", "google")
-    (error,) = errors_of_import(tmp_path)
-    assert error.startswith("TensorFlow 2.20.0 does not work with protobuf 7.36.2.")
-    same_message(error)
+    assert errors_of_import(tmp_path) == [
+        "TensorFlow 2.20.0 does not work with protobuf 7.36.2. And estimator_emb needs Keras 2, "
+        "and the package tf-keras, which brings it to TensorFlow 2.20.0, is not installed: pip "
+        "install 'protobuf<7' 'tf-keras==2.20.*'"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -159,6 +166,7 @@ def test_prepare_warns_of_an_untested_newer_tensorflow(version, monkeypatch, cap
     ],
 )
 def test_refuses_a_newer_tensorflow_without_a_private_name(tmp_path, monkeypatch, name, line):
+    """Two of three modules that import private names fail; here the names are of `json`."""
     package = tmp_path / "names_of_tensorflow"
     package.mkdir()
     (package / "__init__.py").write_text("")
@@ -169,8 +177,9 @@ def test_refuses_a_newer_tensorflow_without_a_private_name(tmp_path, monkeypatch
     import names_of_tensorflow
 
     install(tmp_path, name, "2.23.0", "tensorflow")
-    provided = {"tensorflow": [name]}
-    monkeypatch.setattr(importlib.metadata, "packages_distributions", lambda: provided)
+    monkeypatch.setattr(
+        importlib.metadata, "packages_distributions", lambda: {"tensorflow": [name]}
+    )
     with pytest.raises(ImportError) as raised:
         installed.newer_than_tried("2.23.0", names_of_tensorflow)
     monkeypatch.delitem(sys.modules, "names_of_tensorflow")

@@ -66,16 +66,15 @@ def trained_values(optimizer):
         update = optimizer.get_updates(loss, [variable])[0]
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
-            values = [(session.run(update), session.run(variable))[1] for _ in range(3)]
-    return np.array(values)
+            return np.array([(session.run(update), session.run(variable))[1] for _ in range(3)])
 
 
-def test_tests_cover_all_classes():
+def test_settings_cover_every_class_with_a_legacy_class():
     assert {*SETTINGS} == {*legacy_optimizers._SAME}
-    assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)
+    assert {"AdamW", "Lion"}.isdisjoint(SETTINGS)  # Newer, without a legacy class.
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(2)  # All cases but two are slow.
 @pytest.mark.parametrize("name, settings", CASES)
 def test_optimizer_made_outside_model_fn_trains_like_legacy(name, settings):
     want = getattr(optimizers.legacy, name)(**settings)
@@ -102,42 +101,50 @@ def test_order_of_arguments_equals_legacy(name):
     assert made.get_config() == getattr(optimizers.legacy, name)(*values).get_config()
 
 
-def test_refuses_settings_and_classes_without_legacy(same_message):
+def test_refuses_settings_that_the_legacy_class_lacks():
     averaged = {"weight_decay": 0.5, "use_ema": True, "ema_overwrite_frequency": 3}
     made = optimizers.SGD(0.1, **averaged)
     message = harness.refusal(ValueError, legacy_optimizers.legacy_of, made)
-    assert "does not know weight_decay=0.5, use_ema=True" in message
-    same_message(message)
+    assert message == (
+        "SGD: An Estimator trains by tf.keras.optimizers.legacy.SGD, which does not know "
+        "weight_decay=0.5, use_ema=True, ema_overwrite_frequency=3: leave it out. It takes "
+        "clipnorm, clipvalue, decay, global_clipnorm, learning_rate, lr, momentum, name, nesterov."
+    )
     with tf.Graph().as_default(), legacy_optimizers.made():
         assert harness.refusal(ValueError, optimizers.SGD, 0.1, **averaged) == message
+
+
+def test_refuses_classes_without_a_legacy_class():
     for cls in (optimizers.AdamW, optimizers.Lion, type("Own", (optimizers.SGD,), {})):
         message = harness.refusal(ValueError, legacy_optimizers.legacy_of, cls(0.1))
         assert f"tf.keras.optimizers.legacy, which has no {cls.__name__}: give one of " in message
 
 
-def test_other_objects_are_not_changed():
+def test_legacy_of_returns_other_objects_unchanged():
     for one in (None, "Adam", optimizers.legacy.SGD(), v1.train.AdamOptimizer(0.1)):
         assert legacy_optimizers.legacy_of(one) is one
 
 
-def test_nothing_changes_outside_of_a_model_fn():
+def test_only_keras_classes_in_the_graph_of_a_model_fn_become_legacy():
+    """`made` is active while a model_fn is called."""
     with tf.Graph().as_default():
         with legacy_optimizers.made():
             pass
-        made = optimizers.Adam(0.25)
+        made = optimizers.Adam(0.25)  # After model_fn.
         assert isinstance(made, optimizers.Optimizer)
         assert legacy_optimizers.legacy_of(made).get_config()["learning_rate"] == 0.25
     with legacy_optimizers.made():
         assert isinstance(optimizers.Adam(0.1), optimizers.Optimizer)  # Eagerly.
         with tf.Graph().as_default():
-            assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad
+            assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad  # A class of another package.
 
 
-@pytest.mark.fast(3)
+# way: what applies the optimizer. cores: of an emulated TPU, or None for training off a TPU.
+@pytest.mark.fast(3)  # All cases but three are slow.
 @pytest.mark.parametrize(
     "way, cores",
     [
-        ("head", None),  # It makes a summary, which a TPU does not support.
+        ("head", None),  # It gets `before`. Its summary is not supported on a TPU.
         *((way, cores) for way in ("get_updates", "apply_gradients") for cores in (None, 1)),
     ],
 )
@@ -165,6 +172,7 @@ def test_model_fn_trains_like_with_the_legacy_optimizer(way, cores, tmp_path):
     x, y = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]) / 8, np.float32([[1], [2], [3], [4]])
     estimator = harness.estimator(model_fn, None, tmp_path, num_shards=cores, run=harness.SILENT)
     estimator.train(harness.input_fn_of([(x, y)] * 2), steps=2)
+    # The legacy SGD in NumPy: rate 0.1, and the slope of the mean squared error.
     w, momentum = np.array([[1.0], [2.0]]), 0.0
     for _ in range(2):
         momentum = 0.5 * momentum - 0.1 * 2 * np.mean((x @ w - y) * x, 0)[:, None]

@@ -23,7 +23,7 @@ PUBLIC = {
     "tpu_embedding": "TPUEmbedding",
     "tpu_embedding_gradient": "get_gradients_through_compute_gradients",
 }
-"""Last part of a module's name -> a name in both the module and our stand-in."""
+"""Last part of each name in LACKING, modules that TensorFlow 2.16 removed -> a name in it."""
 
 
 @pytest.mark.parametrize("name", LACKING)
@@ -67,6 +67,7 @@ def test_prepare_again_changes_nothing():
 
 
 def test_symbols_of_tensorflow_estimator_carry_their_names():
+    """TensorFlow 2.16 no longer knows the API 'estimator'; `prepare` registers it again."""
     from tensorflow_estimator.python.estimator.tpu import tpu_config
 
     name = tf_export.get_canonical_name_for_symbol(
@@ -104,13 +105,14 @@ def test_refuses_an_environment_that_selects_keras_3(monkeypatch):
     [("", "1"), ("__init__.py", "1"), ("python/distribute/estimator_training.py", None)],
 )
 def test_keras_2_is_selected_before_tensorflow_is_imported(file, at_import, tmp_path, monkeypatch):
-    """`file` is TensorFlow's only file. 2.15 has estimator_training.py and needs no variable."""
+    """`file`: TensorFlow's only file or none. 2.15 has estimator_training.py, needs no variable."""
     path = tmp_path / (file and "tensorflow") / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     variable = "TF_USE_LEGACY_KERAS"
 
     def required():
+        """Returns the variable at the import of TensorFlow and after `require`."""
         selected = []
         first = lambda: selected.append(os.environ.get(variable)) or tf  # noqa: E731
         monkeypatch.setattr(installed, "tensorflow", first)
@@ -129,7 +131,7 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
     monkeypatch.setattr(installed, "version", {"protobuf": "4.25.0", "tf-keras": "2.16.0"}.get)
 
     def required(**keras):
-        """Returns a TensorFlow 2.16 of which only `compat.v2.keras` may be loaded."""
+        """Requires a TensorFlow 2.16 whose loaders (but `compat.v2.keras`) have loaded nothing."""
         late = {"keras": Namespace(_tfll_initialized=False), "__path__": ["tensorflow"]}
         v1, v2 = Namespace(**late), Namespace(**{**late, "keras": Namespace(**keras)})
         made = Namespace(**late, __version__="2.16.2", compat=Namespace(v1=v1, v2=v2))
@@ -142,7 +144,7 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
     late, loaded = required(Model=model, _tfll_initialized=False), required(Model=tf.keras.Model)
     api = pathlib.Path(sys.modules["tf_keras"].__file__).parent / "api"
     for one, part in ((late, "_v2"), (late.compat.v1, "_v1"), (loaded.compat.v2, "_v2")):
-        assert one.__path__ == [str(api / part), "tensorflow"]
+        assert one.__path__ == [str(api / part), "tensorflow"]  # Keras 2 is found first.
 
 
 WHERE_KERAS_IS = """
@@ -153,15 +155,9 @@ import tensorflow.compat.v1 as tf1
 import tensorflow.compat.v2 as tf2
 from tensorflow.compat.v2.keras import layers as layers_v2
 for found in (
-    tf.keras.layers.Dense,
-    layers.Dense,
-    tf.compat.v1.keras.layers.Dense,
-    layers_v1.Dense,
-    layers_v1.DenseFeatures,
-    tf.compat.v1.layers.dense,
-    tf1.keras.layers.Dense,
-    tf2.keras.layers.Dense,
-    layers_v2.Dense,
+    tf.keras.layers.Dense, tf1.keras.layers.Dense, tf2.keras.layers.Dense,
+    layers.Dense, layers_v1.Dense, layers_v2.Dense, layers_v1.DenseFeatures,
+    tf.compat.v1.keras.layers.Dense, tf.compat.v1.layers.dense,
     tf.compat.v1.nn.rnn_cell.BasicLSTMCell,
 ):
     print(found.__module__)
@@ -181,8 +177,7 @@ print(keras.layers.Dense.__module__)  # It stays usable.
     ],
 )
 def test_keras_is_keras_2_even_if_tensorflow_was_imported_first(first):
-    done = processes.run_python("-c", f"{first}\n{WHERE_KERAS_IS}", status=0)
-    found = done.stdout.splitlines()
+    found = processes.run_python("-c", f"{first}\n{WHERE_KERAS_IS}", status=0).stdout.splitlines()
     assert found.pop() == "keras.src.layers.core.dense"
     assert len(found) == 10 and all(one.startswith("tf_keras.src.") for one in found), found
 

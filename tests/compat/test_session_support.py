@@ -33,6 +33,7 @@ def test_session_support_refuses_calls_of_programs(name):
 def test_tpu_training_uses_session_support_only_if_the_environment_does(
     mode, name, tmp_path, monkeypatch
 ):
+    """tensorflow-estimator makes the hook `name` for a mode. Nothing runs on the described TPU."""
     if mode is not None:
         monkeypatch.setenv("TF_TPU_GRACEFUL_SHUTDOWN_MODE", mode)
     program = tpu_described.Program()

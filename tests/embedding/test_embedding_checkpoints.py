@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import pathlib
 
 import harness
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import reference
 import tensorflow as tf
 from descriptors import OPTIMIZERS
-from saved_values import WORDS, write
+from saved_values import MOD, WORDS, write
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -20,17 +19,17 @@ from estimator_emb.checkpoints.files import checkpoint_reader
 from estimator_emb.optimizers import TF2_OPTIMIZERS
 
 theirs = tf.tpu.experimental.embedding
-MOD = str(pathlib.Path(__file__).parents[1] / "data" / "tpu_checkpoints" / "mod")
 spec_of = functools.partial(harness.tables_spec, optimizer=ee.AdagradParameters(0.1))
 WORDS_OF_MOD = spec_of({"words": ee.TableConfig(13, 2)})
 ROWS = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
-"""The rows of the table 'words' of that checkpoint."""
+"""The rows of the table 'words' in MOD, a checkpoint of a TPU with four hosts."""
 VOCABULARY, DIMENSION = 7, 3
 MOVED = [
     one
     for one in OPTIMIZERS
     if any(issubclass(moved, type(one.parameters)) for moved in TF2_OPTIMIZERS)
 ]
+"""Optimizers that TensorFlow 2 has too. The slots of the others are left out."""
 STAYING = [one for one in OPTIMIZERS if one not in MOVED]
 
 
@@ -79,7 +78,7 @@ def restored(moved, made=theirs.TPUEmbedding, hosts=1):
 
 
 def test_every_optimizer_resumes_in_tensorflow_2(everything):
-    """TensorFlow finds each value under its name. Golden cases test the translated optimizers."""
+    """TensorFlow finds each value under its name. test_rules.py tests what the optimizers do."""
     _, saved, moved = everything
     saver = restored(moved)
     assert int(saver.step) == 12
@@ -94,9 +93,10 @@ def test_every_optimizer_resumes_in_tensorflow_2(everything):
     assert set(moved.left_out) == {
         one.name + slot.suffix for one in STAYING for slot in one.parameters.slots
     }
-    lines = [line.split() for line in str(moved).splitlines()]
+    lines = [line.split() for line in str(moved).splitlines()]  # Variables and new places.
     assert ["momentum/Momentum", "left", "out"] in lines
     assert ["momentum", "embedding/momentum"] in lines
+    # ftrl_zero starts from 0, and FTRL of TensorFlow 2 must start above 0.
     assert {loss.owner for loss in moved.translation.losses} == {
         f"Table {name!r}" for name in ["ftrl_zero", *(one.name for one in STAYING)]
     }
@@ -130,10 +130,10 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     layer = saver.embedding
     for name, wanted in (("parameters", words), ("accumulators", words + 0.5)):
         parts = layer._variables["words"][name].variables
-        assert [part.shape[0] for part in parts] == [5, 4, 4]
+        assert [part.shape[0] for part in parts] == [5, 4, 4]  # The 13 rows on three hosts.
         np.testing.assert_array_equal(np.concatenate(parts), wanted)
     layer._variables["words"]["parameters"].variables[1].assign_add(np.ones([4, 2]))
-    words[5:9] += 1
+    words[5:9] += 1  # The rows of the second host.
     model = tf.train.Checkpoint(embedding=layer, dense=tf.Variable([1.0]))
     path = tf.train.Checkpoint(model=model, step=saver.step).save(f"{tmp_path}/trained/ckpt")
     for given, folder in ((path, "file"), (str(tmp_path / "trained"), "folder")):
@@ -148,7 +148,7 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
         accumulators = checkpoint.table(new, "words", "Adagrad")
         np.testing.assert_array_equal(accumulators, ROWS + 0.5)
         with checkpoint_reader.CheckpointReader(new) as opened:
-            assert opened.whole("global_step") == 7
+            assert opened.whole("global_step") == 7  # The step of MOD, trained no further.
     without = embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/a.ckpt", slots=False)
     assert without.left_out == ("model/embedding/words/accumulators",)
     assert list(checkpoint.tables(without.checkpoint)) == ["words"]
@@ -174,8 +174,8 @@ def test_moved_checkpoints_have_tensorflows_keys(made, tmp_path):
     saved = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     path = write(tmp_path / "a.ckpt", {**saved, "global_step": np.int64(5)})
     moved = embedding.checkpoint_to_tensorflow(spec_of(tables), path, f"{tmp_path}/tf2")
-    saver = restored(moved, made)
-    assert keys_of(moved.checkpoint) == keys_of(saver.save(f"{tmp_path}/own/ckpt"))
+    own = restored(moved, made).save(f"{tmp_path}/own/ckpt")
+    assert keys_of(moved.checkpoint) == keys_of(own)
 
 
 def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
@@ -260,7 +260,7 @@ def test_a_refused_move_back_writes_no_files(tmp_path):
     assert error(model) == f"{model!r} has no tables of TPUEmbedding."
     features = {
         key: theirs.FeatureConfig(theirs.TableConfig(2, 2, name=key, optimizer=theirs.Adagrad()))
-        for key in ("t", "t/Adagrad")
+        for key in ("t", "t/Adagrad")  # The second has the name of the first one's slot.
     }
     layer = theirs.TPUEmbedding(features, None)
     layer.build()
@@ -297,8 +297,7 @@ def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
     adapter = adapters.TpuEmbeddingV3CheckpointAdapter.create_from_checkpoint(moved.checkpoint)
     adapter.initialize_reshard_callbacks(stacked.table_to_layout)
     callback = adapter._checkpoint_to_reshard_callback["words"]
-    layout = stacked.table_to_layout["words"]
-    rows, columns = layout.unsharded_padded_shape
+    rows, columns = stacked.table_to_layout["words"].unsharded_padded_shape
     whole = f"{rows} {columns} 0,{rows}:0,{columns}"
     for place, more in (("words", 0), ("words.Saccumulators", 0.5)):
         key = f"embedding/{place}/.ATTRIBUTES/VARIABLE_VALUE"

@@ -114,6 +114,7 @@ def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
 
 
 def test_lost_settings_are_reported(caplog, same_message):
+    """The spec and table t each lose two settings (t's clipping needs accumulation), u to w one."""
     spec = spec_of(
         t=ee.TableConfig(7, 3, hot_id_replication=True),
         u=trained_by(ee.MomentumParameters(0.1, 0.9, use_nesterov=True)),
@@ -131,7 +132,7 @@ def test_lost_settings_are_reported(caplog, same_message):
     owners = [line.partition(": ")[0] for line in said]
     assert owners == ["EmbeddingConfigSpec"] * 2 + [f"Table {name!r}" for name in "ttuvw"]
     for line in said:
-        same_message(line)
+        same_message(line)  # Compares it with messages.json: the setting, the effect, and advice.
     t, u, v, w = (got.features[f"x_{name}"].table.optimizer for name in "tuvw")
     assert (t.use_gradient_accumulation, t.clip_gradient_max) == (False, None)
     assert u is None
@@ -156,15 +157,15 @@ def test_a_table_without_an_optimizer_is_translated():
 
 
 def test_columns_that_look_values_up_are_listed(tmp_path):
+    """TPUEmbedding takes ids. All columns but the last make ids of words or other values."""
     file = tmp_path / "words.txt"
     file.write_text("a\nb\nc\n")
-    abc = list("abc")
     columns = [
         fc.categorical_column_with_vocabulary_list("numbers", [10, 20], dtype=tf.int64),
         fc.categorical_column_with_vocabulary_file("file", str(file), 3),
         fc.categorical_column_with_hash_bucket("hash", 11),
         fc.categorical_column_with_identity("default", 20, default_value=4),
-        fc.sequence_categorical_column_with_vocabulary_list("sequence", abc),
+        fc.sequence_categorical_column_with_vocabulary_list("sequence", list("abc")),
         fc.categorical_column_with_identity("plain", 20),
     ]
     spec = ee.EmbeddingConfigSpec(

@@ -9,7 +9,6 @@ import estimator_emb as ee
 import feature_columns as fc
 
 AGE = np.array([3.0, 12.0, 12.5, 40.0], np.float32)
-PAIR = np.array([[3.0, 30.0], [12.0, 5.0], [12.5, 12.0], [40.0, 10.0]], np.float32)
 WORD = np.array(["a", "b", "a", "c"])
 BOUNDARIES = [10.0, 12.5, 30.0]
 LABELS = np.array([1.0, 2.0, 4.0, 8.0], np.float32)
@@ -37,7 +36,7 @@ def ids_of_tensorflow(column, features):
 DENSE = {
     "age": AGE,
     "one": AGE[:, np.newaxis],
-    "pair": PAIR,
+    "pair": np.array([[3.0, 30.0], [12.0, 5.0], [12.5, 12.0], [40.0, 10.0]], np.float32),
     "word": WORD,
     "heavy": AGE,
     "weight": np.array([[0.5], [2.0], [3.0], [0.25]], np.float32),
@@ -70,13 +69,13 @@ def column_of(categorical):
 
 @pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
 def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
-    """Tables, predictions and an export equal NumPy, which gets the ids from TensorFlow."""
+    """Tables, predictions and an export (of dense features) equal NumPy with TensorFlow's ids."""
     features, computed = COMPUTED[form]
     ids = [ids_of_tensorflow(one, features) for one in computed]
     weights = [np.ones([4, 1], np.float32) for _ in computed]
     if form == "dense":
         of_ages = [[one] for one in np.digitize(AGE, BOUNDARIES)]
-        assert [list(one) for one in ids[0]] == of_ages
+        assert [list(one) for one in ids[0]] == of_ages  # So TensorFlow's ids are right.
         # Weights may be dense too.
         heavy = tf.feature_column.weighted_categorical_column(buckets("heavy"), "weight")
         computed = [*computed, heavy]
@@ -109,7 +108,8 @@ def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
 
 @pytest.mark.parametrize("computed", [buckets("age"), crossed()], ids=["buckets", "crossed"])
 def test_computed_columns_are_refused_on_a_tpu(computed, tmp_path, same_message):
+    """A TPU looks up ids that input_fn gives. The message, in messages.json, says what to do."""
     column, _ = column_of(computed)
     said = harness.refusal(ValueError, estimator, [column], tmp_path, device="emulate")
     assert said.startswith(f"Column {column.name!r}: on a TPU, input_fn gives the ids of a table")
-    same_message(said)
+    same_message(said)  # Compares it with messages.json.

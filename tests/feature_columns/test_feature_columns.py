@@ -34,9 +34,6 @@ def both(*keys, size=20, dimension=2, **kwargs):
     )
 
 
-# Tables
-
-
 @pytest.mark.parametrize(
     "categorical, length, name, feature",
     [
@@ -88,6 +85,7 @@ def test_shared_columns_have_one_table():
 
 
 def test_tables_and_features_are_sorted():
+    """The order of columns in a program must not matter. Capitals come first, as in ASCII."""
     columns = [
         fc.embedding_column(identity("zebra"), 2),
         *fc.shared_embedding_columns([identity("y"), identity("b")], 2),
@@ -107,9 +105,9 @@ def test_a_tables_vocabulary_size_counts_words_and_buckets(tmp_path):
     for column, size in (
         (fc.categorical_column_with_hash_bucket("w", 7), 7),
         (fc.categorical_column_with_vocabulary_list("w", ["a", "b"]), 2),
-        (fc.categorical_column_with_vocabulary_list("w", ["a", "b"], num_oov_buckets=3), 5),
+        (fc.categorical_column_with_vocabulary_list("w", ["a", "b"], num_oov_buckets=3), 2 + 3),
         (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words")), 3),
-        (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words"), 2, 4), 6),
+        (fc.categorical_column_with_vocabulary_file("w", str(tmp_path / "words"), 2, 4), 2 + 4),
         (fc.weighted_categorical_column(identity("w", 8), "weight"), 8),
     ):
         assert only_table(fc.embedding_column(column, 2)).config.vocabulary_size == size
@@ -124,6 +122,7 @@ def test_a_tables_vocabulary_size_counts_words_and_buckets(tmp_path):
     ids=["other table", "same name"],
 )
 def test_two_tables_for_one_feature_are_refused(columns, name, table, combination):
+    """A first column gives feature 'item' a table of 20 x 2; `columns` give it a second table."""
     first = fc.embedding_column(identity("item"), 2)
     said = harness.refusal(ValueError, tables_of_columns, [first, *columns])
     assert said.startswith(
@@ -137,11 +136,8 @@ def test_two_tables_for_one_feature_are_refused(columns, name, table, combinatio
     "columns, message",
     [
         ([fc.embedding_column(identity("item"), 2)] * 2, "Column 'item_embedding' is in the Emb"),
-        (
-            [*both("a", "b"), *both("c", dimension=3)],
-            "in two shapes: [20, 2], and [20, 3] by featur",
-        ),
-        ([*both("a", "b"), *both("c", size=30)], "in two shapes: [20, 2], and [30, 2] by feature"),
+        ([*both("a", "b"), *both("c", dimension=3)], "shapes: [20, 2], and [20, 3] by feature 'c'"),
+        ([*both("a", "b"), *both("c", size=30)], "shapes: [20, 2], and [30, 2] by feature 'c'."),
         (
             [*both("a", combiner="mean"), *both("b", combiner="sum")],
             "two values of combiner: 'mean', and 'sum' by feature 'b'.",
@@ -157,9 +153,6 @@ def test_shared_columns_of_two_calls_share_a_table_of_one_name_and_shape():
     (table,) = tables_of_columns([*both("b"), *both("a")])
     assert (table.name, table.scope_key) == ("tbl_both", "both")
     assert [feature.key for feature in table.features] == ["a", "b"]
-
-
-# Columns without a table
 
 
 def spec_of(columns):
@@ -179,13 +172,13 @@ def spec_of(columns):
     ids=lambda column: type(column).__name__,
 )
 def test_spec_refuses_columns_without_embeddings(column):
-    good = fc.embedding_column(identity("item"), 2)
-    said = harness.refusal(TypeError, spec_of, [good, column])
+    said = harness.refusal(TypeError, spec_of, [fc.embedding_column(identity("item"), 2), column])
     assert said.startswith("EmbeddingConfigSpec: All feature columns must be supported types, made")
     assert said.endswith(f"; got {column!r}.")
 
 
 def test_spec_accepts_columns_of_the_model_off_a_tpu():
+    """There the model makes their variables. On a TPU, only columns with tables are supported."""
     columns = [fc.numeric_column("age"), tf.feature_column.embedding_column(identity("item"), 2)]
     assert spec_of(columns).feature_columns == columns
     assert tables_of_columns(columns, off_tpu=True) == []
@@ -195,7 +188,7 @@ def test_spec_accepts_columns_of_the_model_off_a_tpu():
 
 
 def test_shared_embeddings_of_tensorflow_2_are_refused():
-    """tensorflow-estimator's spec refuses them too, and no other columns of `tf.feature_column`."""
+    """tensorflow-estimator's spec refuses them too. It refuses no other `tf.feature_column`."""
     with tf.Graph().as_default():
         shared, _ = tf.feature_column.shared_embeddings([identity("a"), identity("b")], 2)
     columns = [fc.embedding_column(identity("word"), 2), shared]
@@ -205,9 +198,6 @@ def test_shared_embeddings_of_tensorflow_2_are_refused():
     assert (
         "column 'a_shared_embedding' is a SharedEmbeddingColumn, which the model computes" in said
     )
-
-
-# Vocabulary files
 
 
 def test_a_missing_or_short_vocabulary_file_is_named(tmp_path):
@@ -222,9 +212,6 @@ def test_a_missing_or_short_vocabulary_file_is_named(tmp_path):
         path.unlink()
         with pytest.raises(tf.errors.NotFoundError, match=str(path)):
             session.run(tf.compat.v1.tables_initializer())
-
-
-# sequence_input_layer
 
 
 def test_sequence_input_layer_refuses_a_column_without_sequence():

@@ -41,6 +41,7 @@ def test_every_library_page_is_tested():
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_library_page_is_short(page):
+    """A page is a short note around one complete program."""
     assert len((documents.REPOSITORY / page).read_text().splitlines()) <= 40
 
 

@@ -24,11 +24,15 @@ on_x86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="The cross co
 
 
 @on_x86
-def test_a_wheel_for_aarch64_needs_the_cross_compiler(tmp_path, same_message):
+def test_a_wheel_for_aarch64_needs_the_cross_compiler(tmp_path):
     command = [sys.executable, str(SCRIPT), str(tmp_path / "dist"), "--machine=aarch64"]
     done = subprocess.run(command, env={"PATH": ""}, capture_output=True, text=True)
-    assert done.returncode == 2
-    same_message(done.stderr.splitlines()[-1])
+    assert done.returncode == 2  # As argparse ends for wrong arguments.
+    assert done.stderr.splitlines()[-1] == (
+        "build_wheel.py: error: a wheel for aarch64 made on x86_64 needs the cross compiler "
+        "aarch64-linux-gnu-g++, which is not on PATH; in Debian and Ubuntu, install "
+        "g++-aarch64-linux-gnu"
+    )
     assert not (tmp_path / "dist").exists()
 
 
@@ -54,7 +58,7 @@ int copied(const std::shared_ptr<int>& one, int n) {
   return *other;
 }
 """
-"""g++ 11 and later links this with GLIBC_2.32 and GLIBCXX_3.4.29."""
+"""g++ 11 and later links this with GLIBC_2.32 and GLIBCXX_3.4.29. OWN_SYMBOLS replaces both."""
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="There is no g++.")
@@ -63,7 +67,7 @@ def test_wheel_libraries_need_only_old_symbols(tmp_path):
     symbols = build.Unit(SYMBOLS, ("-O1",))  # As the ops. Without it, g++ 15 adds assertions.
     build.compile_to(tmp_path / "a.so", [symbols, build.Unit(builder.OWN_SYMBOLS)])
     assert builder.platform_of(tmp_path, "x86_64") == "manylinux_2_28_x86_64"
-    build.compile_to(tmp_path / "b.so", [symbols])
+    build.compile_to(tmp_path / "b.so", [symbols])  # Without OWN_SYMBOLS: one of both is named.
     assert harness.refusal(ValueError, builder.platform_of, tmp_path, "x86_64") in (
         "b.so needs GLIBCXX_3.4.29, and manylinux_2_28 has GLIBCXX_3.4.25 at most",
         "b.so needs GLIBC_2.32, and manylinux_2_28 has GLIBC_2.28 at most",
@@ -98,7 +102,7 @@ def test_libraries_are_for_aarch64(built):
     assert "[libtensorflow_framework.so.2]" in needed
     assert processes.module_of(SCRIPT).platform_of(built, "aarch64") == "manylinux_2_28_aarch64"
     names = subprocess.check_output(["readelf", "--dyn-syms", "--wide", arithmetic], text=True)
-    assert "kernels_any" in names and "avx2" not in names
+    assert "kernels_any" in names and "avx2" not in names  # AVX2 is of x86.
 
 
 def _emulated(built, tmp_path, name, arrays, sizes):
@@ -122,6 +126,7 @@ def _emulated(built, tmp_path, name, arrays, sizes):
 @pytest.mark.skipif(not shutil.which(EMULATOR), reason=f"{EMULATOR} is not installed")
 @pytest.mark.parametrize("dimension", [3, 16])
 def test_aarch64_arithmetic_equals_numpy(built, tmp_path, dimension):
+    """Compares a lookup of means and an update by each rule with the same steps in NumPy."""
     rng = np.random.default_rng(dimension)
     rate = np.float32(0.1)
     for parameters in processes.module_of(SCRIPT).every_kind():
@@ -146,8 +151,9 @@ def test_aarch64_arithmetic_equals_numpy(built, tmp_path, dimension):
         with np.errstate(divide="ignore", invalid="ignore"):
             after = step(parameters, NUMPY, rate, sums, before[0], tuple(before[1:]))
         touched = np.isin(np.arange(ROWS), ids)[:, None]
+        # The program's output: the activations, then the table and its slots.
         wanted = [rows.sum(1) * shares, np.where(touched, np.stack(after), before)]
         wanted = np.concatenate([one.reshape(-1) for one in wanted])
-        # FTRL divides the difference of two powers by the learning rate.
         assert np.all(np.isfinite(wanted)), parameters
+        # Not 1e-7, because FTRL divides the difference of two powers by the learning rate.
         np.testing.assert_allclose(found, wanted, 2e-6, 5e-6, err_msg=str(parameters))

@@ -10,7 +10,7 @@ from unittest import mock
 
 import harness
 import pytest
-from native_builds import QUICK, build_error, logged_reason
+from native_builds import ANSWERS_42, message_of_failed_build, reason_logged_by_training
 
 from estimator_emb.native import build, cache, ops
 
@@ -48,8 +48,7 @@ def test_all_new_folders_are_for_this_user_only(umask, folder):
         assert cache.private("programs") == cache.private("programs") == folder
     finally:
         os.umask(before)
-    made = (folder, *folder.parents[:2])
-    assert {stat.S_IMODE(one.stat().st_mode) for one in made} == {0o700}
+    assert {stat.S_IMODE(one.stat().st_mode) for one in (folder, *folder.parents[:2])} == {0o700}
 
 
 @pytest.mark.parametrize("mode", [0o770, 0o707, 0o755, 0o1777])
@@ -65,7 +64,8 @@ def test_others_may_not_replace_the_folder(level, folder):
     above = folder.parents[level]
     above.chmod(0o775)
     assert unsafe_error() == unsafe(above, "has mode 0775", f"chmod 0755 {above}, or ")
-    for mode in (0o755, 0o1777):  # The second is the mode of /tmp.
+    # With mode 1777, as /tmp has it, a user can replace only his own files.
+    for mode in (0o755, 0o1777):
         above.chmod(mode)
         assert cache.private("programs") == folder
 
@@ -81,11 +81,13 @@ def test_links_are_refused(below, folder, tmp_path):
 
 
 def test_links_to_the_cache_are_followed_and_checked(folder, monkeypatch, tmp_path):
-    (tmp_path / "link").symlink_to(folder.parents[1])
+    """The user chose this link. The folder that it leads to must be safe."""
+    above = folder.parents[1]
+    (tmp_path / "link").symlink_to(above)
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "link" / "cache"))
     assert cache.private("programs") == folder
-    folder.parents[1].chmod(0o777)
-    assert unsafe_error().startswith("another user could put code into the cache, because ")
+    above.chmod(0o777)
+    assert unsafe_error() == unsafe(above, "has mode 0777", f"chmod 0755 {above}, or ")
 
 
 @as_root
@@ -107,10 +109,10 @@ def test_a_user_takes_nothing_that_root_has_made(folder, monkeypatch):
 
 @as_root
 def test_training_with_an_unsafe_cache_warns_and_loads_nothing(caplog, folder, native_library):
-    path = pathlib.Path(build.library("quick", QUICK))
+    path = pathlib.Path(build.library("quick", ANSWERS_42))
     os.chown(path, OTHER, -1)
-    assert build_error() == unsafe(path, f"belongs to user {OTHER}")
-    assert logged_reason(caplog) == unsafe(path, f"belongs to user {OTHER}") + "."
+    assert message_of_failed_build() == unsafe(path, f"belongs to user {OTHER}")
+    assert reason_logged_by_training(caplog) == unsafe(path, f"belongs to user {OTHER}") + "."
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
@@ -127,19 +129,20 @@ def test_unsafe_programs_are_not_used(caplog, folder):
 
 
 def test_a_library_without_its_symbols_is_built_again(caplog, folder, native_library):
-    path = build.library("quick", QUICK, ["answer"])
+    path = build.library("quick", ANSWERS_42, ["answer"])
     content = b"no symbols"  # With the seal of an undamaged file.
     pathlib.Path(path).write_bytes(content + cache._seal(pathlib.Path(path).name, content))
-    assert build.library("quick", QUICK, ["answer"]) == path
+    assert build.library("quick", ANSWERS_42, ["answer"]) == path
     assert harness.said(caplog) == [f"{path} lacks the symbol answer: rebuilding it."]
     assert ctypes.CDLL(path).answer() == 42
 
 
 def test_ops_are_checked_for_their_symbols(monkeypatch):
-    library = mock.Mock(side_effect=build.BuildError)
+    """Loading the ops names the symbols that a library from the cache must define."""
+    library = mock.Mock(side_effect=build.BuildError)  # Keeps its arguments and ends the call.
     monkeypatch.setattr(ops, "prebuilt_libraries", lambda: None)
     monkeypatch.setattr(build, "library", library)
     with pytest.raises(build.BuildError):
         ops.load()
     _, _, symbols, *_ = library.call_args.args
-    assert "estimator_emb_take_kernels" in symbols
+    assert "estimator_emb_take_kernels" in symbols  # The first function that is called.

@@ -25,12 +25,12 @@ def asked_for():
 
 
 def start(rows):
-    """Returns the first table's values. Other tables add a number to them. All sums are exact."""
+    """Returns the first table's values: whole numbers below 1999, so that all sums are exact."""
     return np.arange(rows * 16, dtype=np.float32).reshape(-1, 16) % 1999
 
 
 def step(native, rows):
-    """Returns the activations, the tables after descent along ones, and the bytes asked for."""
+    """Returns activations, tables after subtracting 1 for each of IDS, and the bytes asked for."""
     features = host_engine.fields_of_features(TABLES, tf.constant(IDS))
     fed = tf.compat.v1.placeholder(tf.float32, [rows, 16])
     # The sum gets its own memory, as the result of an initializer does.
@@ -46,7 +46,7 @@ def step(native, rows):
 
 def test_tables_on_large_pages_keep_their_rows(native):
     with tf.Graph().as_default():
-        activations, tables, _ = step(native, 40_000)
+        activations, tables, _ = step(native, 40_000)  # 2.4 MiB a table, more than a page.
     for table in range(TABLES):
         want = start(40_000) + table
         np.testing.assert_array_equal(activations[table], want[IDS])
@@ -66,7 +66,7 @@ def test_a_table_asks_for_pages_that_it_half_fills(native):
     # Run in a new process, because its memory is unused.
     done = processes.run("import test_large_pages; test_large_pages.show()")
     few, many = map(int, done.stdout.split()[-2:])
-    # Each table has less than half a page, although one of six would lie on the middle of a page.
+    # 0.49 MiB a table. Rounded to pages, one of six such neighbours would still get a page.
     assert few == 0
-    # Each table has 6.1 MiB. Only 2 or 3 pages would lie inside a single table.
+    # 6.1 MiB a table. Its ends, rounded to pages of 2 MiB, are 3 or 4 pages apart.
     assert 3 * TABLES * PAGE <= many <= 4 * TABLES * PAGE

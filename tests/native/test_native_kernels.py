@@ -9,10 +9,10 @@ from host_engine import one_table
 
 import estimator_emb as ee
 
-pytestmark = pytest.mark.usefixtures("native")
+pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 
-@pytest.mark.fast(1)
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
@@ -26,7 +26,7 @@ def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
     )
 
 
-@pytest.mark.fast(1)
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize("dimension", [8, 16, 20])
 @pytest.mark.parametrize("positions", [None, 7])
 def test_kernels_equal_the_ops_beyond_the_cpu_cache(dimension, positions):
@@ -41,20 +41,16 @@ def test_kernels_equal_the_ops_beyond_the_cpu_cache(dimension, positions):
 
 
 def test_results_do_not_depend_on_threads():
+    """Two trainings give the same bits, although their threads may run in another order."""
     rng = np.random.default_rng(2)
-    ids = rng.integers(0, 50, 20_000)
     spec = one_table(ee.AdagradParameters(0.1), 50, 8)
-    batches = [({"x": ids}, {"x": harness.normal(rng, 20_000, 8)})]
-    first = host_engine.train(spec, batches, native=True)
-    again = host_engine.train(spec, batches, native=True)
-    np.testing.assert_array_equal(first[1]["t"], again[1]["t"])
+    batches = [({"x": rng.integers(0, 50, 20_000)}, {"x": harness.normal(rng, 20_000, 8)})]
+    (_, first), (_, again) = (host_engine.train(spec, batches, native=True) for _ in range(2))
+    np.testing.assert_array_equal(first["t"], again["t"])
 
 
 def test_a_tensor_read_before_an_update_keeps_its_values(native):
-    """A read of the whole table shares the table's memory until a sparse write.
-
-    The update subtracts 1 from row 1 for each of its two occurrences.
-    """
+    """A read of the whole table shares the table's memory until a sparse write."""
     with tf.Graph().as_default():
         variable = tf.compat.v1.get_variable("t", initializer=tf.ones([4, 8]), use_resource=True)
         before = variable.read_value()
@@ -67,4 +63,4 @@ def test_a_tensor_read_before_an_update_keeps_its_values(native):
             session.run(variable.initializer)
             kept, after = session.run([kept, after])
     np.testing.assert_array_equal(kept, np.ones([4, 8]))
-    np.testing.assert_array_equal(after[:, 0], [1, 1 - 2, 1, 1])
+    np.testing.assert_array_equal(after[:, 0], [1, 1 - 2, 1, 1])  # Minus 1 for each id 1.

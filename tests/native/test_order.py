@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import estimator_emb as ee
 
-pytestmark = pytest.mark.usefixtures("native")
+pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 TABLES = max(2, os.cpu_count() or 1)
 """At least the number of threads. A single thread reads all of a table."""
@@ -37,7 +37,7 @@ def features_of(rng, rows):
     return {"plain": plain, "weighted": weighted, "weights": weights, "matrix": matrix}
 
 
-@pytest.mark.fast(1)
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize(
     "rows, dimension, combiner, cores",
     [
@@ -48,9 +48,10 @@ def features_of(rng, rows):
     ],
 )
 def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores):
+    """Trains tables with a feature of each form. With several cores, each has a dense batch."""
     rng = np.random.default_rng(rows)
     accumulated = cores == 1  # With 4 cores, the table is updated core by core.
-    size = BATCH if accumulated else BATCH // cores * cores
+    size = BATCH // cores * cores  # 90, or 88 on 4 cores.
     batch, of_feature = {}, {}
     for table in range(TABLES):
         of_features = features_of(rng, rows)
@@ -72,7 +73,7 @@ def test_a_step_in_order_equals_tensorflows_ops(rows, dimension, combiner, cores
 
 
 def order_of_checked_step(native, rows, dimension, ids, limit=0, sparse=False):
-    """Returns the order of the first table's ids, empty if the lookup made none.
+    """Returns the order that a lookup wrote for the first table's ids, empty if it wrote none.
 
     Checks the activations, and that the update subtracts 1 for each occurrence of an id. `limit` is
     the length of the feature's sequences, or 0 for sums.
@@ -80,7 +81,7 @@ def order_of_checked_step(native, rows, dimension, ids, limit=0, sparse=False):
     start = harness.normal(1, rows, dimension)
     fed, form = ids, {"form": DENSE, "limit": limit}
     if sparse:
-        places, shape = np.argwhere(ids > -9).astype(np.int64), np.array(ids.shape, np.int64)
+        places, shape = np.argwhere(ids >= 0).astype(np.int64), np.array(ids.shape, np.int64)
         fed, form = ids.reshape(-1), {"form": PLACES, "places": [places], "shapes": [shape]}
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         tables = [
@@ -89,7 +90,7 @@ def order_of_checked_step(native, rows, dimension, ids, limit=0, sparse=False):
         ]
         features = host_engine.fields_of_features(TABLES, tf.constant(fed), **form)
         activations, orders, update = host_engine.looked_up_and_descended(
-            native, tables, features, TABLES
+            native, tables, features, orders=TABLES
         )
         session.run(tf.compat.v1.global_variables_initializer())
         order, activation, _ = session.run([orders[0], activations[0], update])
@@ -102,10 +103,10 @@ def order_of_checked_step(native, rows, dimension, ids, limit=0, sparse=False):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("wide", [np.int32, np.int64])
-def test_the_order_of_ids_is_written_and_followed(native, sparse, wide):
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_the_order_of_ids_is_written_and_followed(native, sparse, dtype):
     ids = np.random.default_rng(2).zipf(1.3, [BATCH, 14]) * 7919 % 20_000
-    order = order_of_checked_step(native, 20_000, 8, ids.astype(wide), sparse=sparse)
+    order = order_of_checked_step(native, 20_000, 8, ids.astype(dtype), sparse=sparse)
     # The number of ids, then a key for each id, with the id in its upper half.
     number, keys = order[:8].view(np.int64)[0], order[8 : 8 + 8 * ids.size].view(np.uint64)
     assert number == ids.size
@@ -116,10 +117,10 @@ def test_the_order_of_ids_is_written_and_followed(native, sparse, wide):
     "why, rows, shape, limit",
     [
         ("one id in each sample", 20_000, [5_000, 1], 0),
-        ("few rows of the table occur", 30_000, [90, 20], 0),
-        ("the table is in the cache", 2_000, [90, 20], 0),
-        ("the activations are not", 20_000, [40_000, 4], 0),
-        ("sequences", 20_000, [90, 20], 20),
+        ("90 * 20 ids are less than 1/16 of the rows", 30_000, [90, 20], 0),
+        ("the table, 2,000 * 8 floats, is in the cache", 2_000, [90, 20], 0),
+        ("the sums, 40,000 * 8 floats, exceed the cache", 20_000, [40_000, 4], 0),
+        ("sequences are not summed", 20_000, [90, 20], 20),
     ],
 )
 def test_no_order_is_made_if_it_would_take_longer(native, why, rows, shape, limit):

@@ -16,14 +16,16 @@ RELEASE = ".".join(tf.version.VERSION.split(".")[:2])
 
 
 def test_prebuilt_rules_cover_every_optimizer():
-    """A rule's name depends on the kind of the optimizer, and not on its numbers and the limit."""
+    """A rule is found by name. Rates, limits and `clipping_limit` do not change the name."""
     there = {rules.trace(kind, None).name for kind in BUILDER.every_kind()}
-    for optimizer in (*OPTIMIZERS, *SURROUNDED):
-        for limit in (None, 0.5):
-            assert rules.trace(optimizer.parameters, limit).name in there, optimizer.name
+    for optimizer in (*OPTIMIZERS, *SURROUNDED):  # SURROUNDED: with clipping or weight decay.
+        for clipping_limit in (None, 0.5):
+            assert rules.trace(optimizer.parameters, clipping_limit).name in there, optimizer.name
 
 
 def test_a_rule_cannot_branch_on_rows():
+    """`update` is traced once, into C++ for all rows, so an `if` of Python has no row to ask."""
+
     class Branching(ee.StochasticGradientDescentParameters):
         def update(self, math, lr, g, w, *slots):
             return (w if g > 0 else -w,)
@@ -34,6 +36,7 @@ def test_a_rule_cannot_branch_on_rows():
 
 
 def test_prebuilt_libraries_use_tensorflows_flags():
+    """A wheel is built by these constants, without the TensorFlow that will load its libraries."""
     include, *flags = tf.sysconfig.get_compile_flags()
     assert include.startswith("-I")
     assert tuple(flags) == BUILDER.TENSORFLOW_FLAGS

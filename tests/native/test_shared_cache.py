@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 import tensorflow as tf
-from native_builds import QUICK, build_error
+from native_builds import ANSWERS_42, message_of_failed_build
 
 from estimator_emb.native import build, ops
 
@@ -101,14 +101,15 @@ def test_without_a_compiler_a_library_of_any_compiler_is_taken(
     native_library, caplog, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "cache"))
-    path = build.library("quick", QUICK, ["answer"])
+    path = build.library("quick", ANSWERS_42, ["answer"])
     monkeypatch.setenv("PATH", "")
-    assert build.library("quick", QUICK, ["answer"]) == path
-    missing = (
+    assert build.library("quick", ANSWERS_42, ["answer"]) == path
+    os.truncate(path, 9)  # Damaged, so it must be built, which is impossible.
+    assert message_of_failed_build() == (
         "there is no C++ compiler (g++, c++, clang++) on PATH; install one, or a wheel that "
         "contains the kernels"
     )
-    os.truncate(path, 9)  # Damaged, so it must be built, which is impossible.
-    assert build_error() == missing
     os.chmod(tmp_path / "cache", 0o777)  # Now the library may not be used at all.
-    assert build_error().startswith("another user could put code into the cache, because ")
+    assert message_of_failed_build().startswith(
+        "another user could put code into the cache, because "
+    )

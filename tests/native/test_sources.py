@@ -13,20 +13,19 @@ SCRIPT = processes.ROOT / ".ci" / "compile_commands.py"
 SOURCES = sorted(file.name for file in build.HERE.glob("*.cc"))
 
 
-def commands():
-    found = processes.module_of(SCRIPT).commands()
-    return {pathlib.Path(one["file"]).name: one for one in found}
+def commands_by_source():
+    made = processes.module_of(SCRIPT).commands()
+    return {pathlib.Path(one["file"]).name: one for one in made}
 
 
 def warnings(command):
     if not shutil.which(command[0]):
         pytest.skip(f"{command[0]} is not on PATH")
-    done = subprocess.run([*command, "-fsyntax-only"], capture_output=True, text=True)
-    return done.stderr
+    return subprocess.run([*command, "-fsyntax-only"], capture_output=True, text=True).stderr
 
 
 def test_every_source_has_a_command():
-    found = commands()
+    found = commands_by_source()
     assert sorted(found) == SOURCES
     for name, one in found.items():
         assert one["arguments"][-1] == one["file"] == str(build.HERE / name)
@@ -40,11 +39,11 @@ def test_an_unused_parameter_is_a_warning(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(2)  # CI draws 2 of the cases.
 @pytest.mark.parametrize("source", SOURCES)
 def test_a_source_compiles_without_a_warning(source):
     """Each source compiles alone, as in an editor, although all_ops.cc includes others."""
-    assert warnings(commands()[source]["arguments"]) == ""
+    assert warnings(commands_by_source()[source]["arguments"]) == ""
 
 
 @pytest.mark.slow
@@ -54,6 +53,6 @@ def test_rules_compile_without_a_warning(tmp_path):
     every = {rule.name: rule for kind in kinds for rule in [rules.trace(kind, 0.5)]}
     for rule in every.values():
         (tmp_path / f"{rule.name}.cc").write_text(rule.source)
-    (unit, *_) = build.arithmetic_units("", "rule", False)
+    (unit, *_) = build.arithmetic_units("", "rule", False)  # Its flags are those of any rule.
     files = [str(file) for file in tmp_path.iterdir()]
     assert files and warnings(["c++", *build.compile_flags(unit), *files]) == ""

@@ -1,11 +1,12 @@
 """Several trainers and a reader use the same tables at once, as workers of a server do.
 
-All numbers are whole and the rule is plain descent. So the tables at the end do not depend on the
-order of the steps, and a lost or doubled update shows. The few rows are long, so that two updates
-without a lock meet in a row.
+A step subtracts 1 from a row for each occurrence of its id. So the tables at the end do not depend
+on the order of the steps, and a lost or doubled update shows. The few rows are long, so that two
+updates without a lock meet in a row.
 """
 
 import threading
+from concurrent import futures
 
 import host_engine
 import numpy as np
@@ -48,16 +49,13 @@ def test_concurrent_trainers_lose_no_update(trainers, native):
             while not ends.is_set():
                 failed.extend(value for one in session.run(read) for value in one[one % 1 != 0])
 
-        running = [
-            threading.Thread(target=train, args=each) for each in zip(batches, counts, strict=True)
-        ]
-        reader = threading.Thread(target=look)
-        for thread in (*running, reader):
-            thread.start()
-        for thread in running:
-            thread.join()
-        ends.set()
-        reader.join()
+        with futures.ThreadPoolExecutor(trainers + 1) as pool:
+            reading = pool.submit(look)
+            try:
+                list(pool.map(train, batches, counts))
+            finally:
+                ends.set()
+            reading.result()  # Raises an error of the reader.
         trained = session.run(tables)
     assert not failed
     for table in trained:

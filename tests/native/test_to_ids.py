@@ -9,7 +9,7 @@ from harness import estimator, input_fn_of, normal, sparse
 import estimator_emb as ee
 import feature_columns as fc
 
-pytestmark = pytest.mark.usefixtures("native")
+pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 v1 = tf.compat.v1
 WORDS = ["fig", "pear", "", "apple pie", "größer"]
@@ -81,8 +81,7 @@ def by_tensorflow(columns, features):
         for key, value in features.items():
             if isinstance(value, v1.ragged.RaggedTensorValue):
                 value = sparse(value.to_list(), value.dtype)
-            is_sparse = isinstance(value, v1.SparseTensorValue)
-            seen[key] = tf.SparseTensor(*value) if is_sparse else tf.constant(value)
+            seen[key] = v1.convert_to_tensor_or_sparse_tensor(value)
         layers = {
             key: v1.feature_column.input_layer(
                 seen, [tf.feature_column.embedding_column(column, 4, "sqrtn", initial)]
@@ -108,7 +107,6 @@ def test_ids_equal_tensorflows(dtype, form, tmp_path):
     columns = {
         key: fc.embedding_column(column, 4, "sqrtn", initial) for key, column in categorical.items()
     }
-
     graphs = []
 
     def model_fn(features, labels, mode, params):

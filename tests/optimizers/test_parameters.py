@@ -27,8 +27,6 @@ WITHOUT_ORIGINAL = {"AdadeltaParameters", "CenteredRMSPropParameters"}
 ADDED_ARGUMENTS = {"RMSPropParameters": ["initial_ms"]}
 """Keyword-only arguments that only our classes have."""
 
-COMMON = [*arguments_of(optimizers.OptimizationParameters)][1:]
-
 of_both_vocabularies = pytest.mark.parametrize("ours", [*PARAMETERS, *TF2_OPTIMIZERS], ids=by_name)
 every_class = pytest.mark.parametrize("ours", PARAMETERS, ids=by_name)
 with_common_arguments = pytest.mark.parametrize(
@@ -42,7 +40,7 @@ with_common_arguments = pytest.mark.parametrize(
 def test_repr_is_the_call(ours):
     for arguments in (example_arguments(ours), changed_everywhere(ours)):
         value = ours(**arguments)
-        if "<function" not in repr(value):
+        if "<function" not in repr(value):  # A function cannot be evaluated.
             assert eval(repr(value), {by_name(ours): ours}) == value
         listed = ", ".join(f"{name}={argument!r}" for name, argument in arguments.items())
         assert repr(value) == f"{by_name(ours)}({listed})"
@@ -71,7 +69,7 @@ def test_classes_with_the_same_arguments_differ():
 
 
 @of_both_vocabularies
-def test_copies_are_equal(ours):
+def test_copies_of_an_optimizer_are_equal(ours):
     value = ours(**changed_everywhere(ours))
     for other in (copy.copy(value), copy.deepcopy(value), pickle.loads(pickle.dumps(value))):
         assert other is not value
@@ -107,17 +105,20 @@ def test_slots_have_legacy_checkpoint_names(ours):
 
 
 def test_only_the_frequency_estimator_requires_a_dimension():
+    """Its table has one column: the estimated number of steps between two lookups of a row."""
     required = {by_name(ours): ours.required_dimension for ours in PARAMETERS}
     assert required.pop("FrequencyEstimatorParameters") == 1
     assert set(required.values()) == {None}
 
 
 def test_frequency_estimator_fixes_the_common_arguments():
+    """It ignores gradients and trains nothing, so it takes no rates, limits or decay."""
     value = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
     assert list(value.arguments()) == ["tau", "max_delta", "outlier_threshold", "weight_exponent"]
     assert value.learning_rate == 1.0
     assert value.use_gradient_accumulation is True
-    assert {getattr(value, name) for name in COMMON[1:]} == {None}
+    limits_and_decay = [*arguments_of(optimizers.OptimizationParameters)][2:]
+    assert {getattr(value, name) for name in limits_and_decay} == {None}
 
 
 def test_only_non_lazy_adam_updates_untouched_rows():
@@ -128,15 +129,13 @@ def test_only_non_lazy_adam_updates_untouched_rows():
 
 
 def test_other_defaults_are_those_of_tensorflow_2_15():
-    """Of arguments for which no suite of formulas uses the default."""
+    """Tests of the formulas give these arguments, so they do not see the defaults."""
     assert optimizers.AdagradParameters(0.5).initial_accumulator == 0.1
     assert optimizers.ProximalAdagradParameters(0.5).initial_accumulator == 0.1
     assert optimizers.ProximalYogiParameters().learning_rate == 0.01
     assert optimizers.FtrlParameters(0.5).allow_zero_accumulator is False
     assert optimizers.RMSPropParameters(0.5, 0.5, 0.5, 0.5).initial_ms == 0.0
 
-
-# Validation.
 
 POSITIVE = ("positive", [0, -0.5, -1e-10])
 NON_NEGATIVE = ("at least 0", [-0.5])
@@ -195,12 +194,12 @@ def test_numeric_arguments_must_be_finite_numbers(ours, name):
     assert_refused(ValueError, f"{name} must not be NaN.", ours, **{name: float("nan")})
     # As a limit, this infinity means no limit.
     no_limit = {"min": -math.inf, "max": math.inf}.get(name[-3:]) if "clip" in name else None
-    for infinite in (math.inf, -math.inf, 1e39, -(10**400)):
+    for infinite in (math.inf, -math.inf, 1e39, -(10**400)):  # float32 ends at 3.4e38.
         sign = math.inf if infinite > 0 else -math.inf
         if sign == no_limit:
             ours(**{**example_arguments(ours), name: infinite})
             continue
-        shown = infinite if isinstance(infinite, float) else sign
+        shown = infinite if isinstance(infinite, float) else sign  # Not 401 digits.
         message = f"{name} must be finite in float32; got {shown!r}."
         assert_refused(ValueError, message, ours, **{name: infinite})
     # NumPy's numbers are accepted.
@@ -228,9 +227,8 @@ def test_a_learning_rate_is_not_negative(ours):
     ],
 )
 def test_values_outside_their_range_are_refused(class_name, name, wrong, allowed):
-    message = f"{name} must be {allowed}; got {wrong}."
     (ours,) = (one for one in (*PARAMETERS, *TF2_OPTIMIZERS) if by_name(one) == class_name)
-    assert_refused(ValueError, message, ours, **{name: wrong})
+    assert_refused(ValueError, f"{name} must be {allowed}; got {wrong}.", ours, **{name: wrong})
 
 
 @pytest.mark.parametrize(
@@ -262,6 +260,7 @@ def test_a_lower_limit_must_not_exceed_the_upper_limit(ours):
 
 @with_common_arguments
 def test_limits_of_gradients_need_accumulation(ours):
+    """The limits are those of a row's gradient summed over the batch."""
     for low, high in ((-1.0, None), (None, 1.0), (-1.0, 1.0)):
         wrong = {"clip_gradient_min": low, "clip_gradient_max": high}
         message = f"{NEEDS_SUMS}{low} and {high} with use_gradient_accumulation=False."
@@ -270,11 +269,9 @@ def test_limits_of_gradients_need_accumulation(ours):
 
 @pytest.mark.parametrize("ours", [optimizers.AdamParameters, optimizers.Adam], ids=by_name)
 def test_non_lazy_adam_needs_accumulation(ours):
+    """It updates every row once in a step, not once for each gradient."""
     message = "lazy_adam=False needs use_gradient_accumulation=True; got False."
     assert_refused(ValueError, message, ours, lazy_adam=False, use_gradient_accumulation=False)
-
-
-# TensorFlow's own classes.
 
 
 def originals():
@@ -306,15 +303,11 @@ def test_signature_equals_the_original(ours, original):
     assert described(a for a in mine if a.name not in added) == described(theirs)
 
 
-def constant_rate():
-    return 0.25
-
-
 @with_original
 def test_as_parameters_keeps_every_field(ours, original):
     examples = [example_arguments(ours), changed_everywhere(ours)]
     if ours in TF2_OPTIMIZERS:
-        examples.append({"learning_rate": constant_rate, "clipvalue": (0.0, 0.0)})
+        examples.append({"learning_rate": lambda: 0.25, "clipvalue": (0.0, 0.0)})
     for arguments in examples:
         for added in ADDED_ARGUMENTS.get(by_name(ours), []):
             del arguments[added]
@@ -324,7 +317,7 @@ def test_as_parameters_keeps_every_field(ours, original):
         assert translated == ours(**arguments)
         for name in vars(theirs):
             assert getattr(translated, name) == getattr(theirs, name), name
-        own = type("Own", (original,), {"__module__": "program"})
+        own = type("Own", (original,), {"__module__": "program"})  # A subclass of a program.
         assert as_parameters(own(**arguments), "TableConfig") == translated
 
 

@@ -6,7 +6,6 @@ import tensorflow as tf
 import estimator_emb as ee
 
 BATCH, REPLICAS = 128, 8
-PER_CORE = BATCH // REPLICAS
 
 
 def input_fn(params):
@@ -69,7 +68,7 @@ def model_fn_with(change=None, logits_of=linear, optimizer=None, **fields):
     """
 
     def model_fn(features, labels, mode, params):
-        assert params["batch_size"] == PER_CORE and params["use_tpu"]
+        assert params["batch_size"] == BATCH // REPLICAS and params["use_tpu"]
         logits = logits_of(features)
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"clicked": tf.sigmoid(logits)})

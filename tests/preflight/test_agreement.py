@@ -39,9 +39,6 @@ def of_table(parameters=None, combiner="mean", dimension=4, rows=6, features=Non
     return spec({"t": table}, features, optimization_parameters=None)
 
 
-WEIGHTED = {"a": ee.FeatureConfig("t", weight_key="w")}
-
-
 def of_columns(*columns):
     return ee.EmbeddingConfigSpec(feature_columns=list(columns), optimization_parameters=SGD(0.1))
 
@@ -132,10 +129,8 @@ def judged(program, mode, steps, model_dir):
     return None
 
 
-V1 = {"per_host_input_for_training": PIPELINES.PER_HOST_V1}
-
 GOOD = {
-    "config dicts, PER_HOST_V1": case(tpu=V1),
+    "config dicts": case(tpu={"per_host_input_for_training": PIPELINES.PER_HOST_V1}),
     "features of every form": case(
         spec=spec(
             features={
@@ -289,7 +284,7 @@ RAISE = {
 LATER = {
     "weights that are strings": case(
         found="Feature a of table t: weights w must be numbers; got string",
-        spec=spec(features=WEIGHTED),
+        spec=spec(features={"a": ee.FeatureConfig("t", weight_key="w")}),
         features={"a": sparse_of([1, 2]), "w": sparse_of(["ant", "bee"], tf.string)},
     ),
     "a string op": case(found="no TPU kernel has this op", loss=to_number),
@@ -308,7 +303,7 @@ LATER = {
         found="Tables and slots take", spec=of_table(ADAGRAD(0.1), rows=2**31, dimension=64)
     ),
 }
-"""Programs for which `use_tpu=True` raises no error before a session opens."""
+"""Programs that only a session refuses: `use_tpu=True` raises no error before."""
 
 FAST = ("columns", "a rate that fails")
 CASES = [
@@ -318,7 +313,7 @@ CASES = [
 ]
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(12)  # CI draws 12 of the cases.
 @pytest.mark.parametrize(("kind", "case"), CASES)
 def test_check_agrees_with_use_tpu(kind, case, tmp_path):
     """Both accept GOOD, and refuse RAISE. The check also refuses LATER."""
@@ -331,7 +326,7 @@ def test_check_agrees_with_use_tpu(kind, case, tmp_path):
         mode,
         compile=False,
         replicas=program.tpu.get("num_shards", program.replicas),
-        has_steps=not steps,
+        has_steps=not steps,  # See `case`.
     )
     refusals = [*map(str, report.findings)]
     refusals += [str(one) for one in report.tables if one.outcome == "refused"]

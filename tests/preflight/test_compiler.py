@@ -39,8 +39,7 @@ def lowered(tmp_path, monkeypatch):
     monkeypatch.setattr(compiler, "run_process", run)
 
     def of(change, **kwargs):
-        step = built(programs.model_fn_with(change), **kwargs)
-        return compiler._lower(step, tmp_path, timeout=1)
+        return compiler._lower(built(programs.model_fn_with(change), **kwargs), tmp_path, timeout=1)
 
     return of
 
@@ -73,8 +72,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
     step = built(programs.model_fn_with(change), embedding_config_spec=programs.spec())
     loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)
     assert (loops, outcome, words) == (True, "accepted", "")  # The step has loops.
-    # One sum each for the kernel, the bias, the helper of the activations, the function and its
-    # gradient.
+    # One sum each: the kernel, the bias, the activations' helper, the function and its gradient.
     module = (tmp_path / "step.hlo").read_bytes()
     assert module.count(core_step.CROSS_REPLICA_SUM.encode()) == 3 + 2
     interface = json.loads((tmp_path / "step.json").read_text())
@@ -86,8 +84,8 @@ def test_a_step_with_everything_is_lowered(tmp_path):
 
 
 @pytest.mark.slow
-def test_functions_of_the_tables_are_lowered(lowered):
-    """The error names the line of a learning rate or a multiplier that cannot be lowered."""
+def test_a_rate_or_multiplier_that_cannot_be_lowered_names_its_line(lowered):
+    """A TPU needs static shapes. The functions of tables run there too."""
 
     def dynamic(step):
         return tf.reduce_sum(tf.zeros([tf.cast(step, tf.int32)]))
@@ -98,8 +96,7 @@ def test_functions_of_the_tables_are_lowered(lowered):
         {"table_to_config_dict": tables},
         {"experimental_gradient_multiplier_fn": dynamic},
     ):
-        spec = programs.spec()._replace(**changed)
-        _, outcome, words = lowered(None, embedding_config_spec=spec)
+        _, outcome, words = lowered(None, embedding_config_spec=programs.spec()._replace(**changed))
         assert outcome == "refused" and "must be a compile-time constant" in words
         assert words.splitlines()[-1].startswith(f"{line(dynamic)}: op 'zeros")
 
@@ -132,11 +129,11 @@ def shape_of_a_value(logits, features):
 
 
 @pytest.mark.parametrize(
-    ("change", "words", "offset"),  # offset: the line within the function.
+    ("change", "words", "offset"),  # offset: the line to blame, counted from the `def`.
     [
         (shape_of_a_value, "must be a compile-time constant", 2),
         (branches_of_unequal_shape, "Incompatible shapes", 5),
-        pytest.param(loop_of_growing_shape, "", 3, marks=pytest.mark.slow),
+        pytest.param(loop_of_growing_shape, "a fixed tensor list size", 3, marks=pytest.mark.slow),
     ],
 )
 def test_impossible_shapes_name_their_line(change, words, offset, lowered):
@@ -144,7 +141,7 @@ def test_impossible_shapes_name_their_line(change, words, offset, lowered):
     assert outcome == "refused"
     assert text.startswith(f"TensorFlow {tf.__version__} could not lower it: ") and words in text
     assert any(one.startswith(f"{line(change, offset)}: op '") for one in text.splitlines()), text
-    assert "programs.py" not in text
+    assert "programs.py" not in text  # Its model_fn only calls `change`.
 
 
 def test_lowering_needs_no_memory_for_variables(lowered):
@@ -187,8 +184,7 @@ def test_ops_that_only_a_tpu_lowers_are_no_finding(change, part, lowered):
 
 
 def test_a_timeout_is_no_finding(tmp_path):
-    step = built(programs.model_fn_with())
-    assert compiler._lower(step, tmp_path, timeout=0.01) == (
+    assert compiler._lower(built(programs.model_fn_with()), tmp_path, timeout=0.01) == (
         False,
         "not compiled",
         f"Lowering by TensorFlow {tf.__version__} failed: it took longer than 0.01 s",
@@ -196,6 +192,7 @@ def test_a_timeout_is_no_finding(tmp_path):
 
 
 def test_a_refused_lowering_is_reported_once(lowered, monkeypatch):
+    """A step is lowered once for all generations, but each has its own answer for the tables."""
     monkeypatch.setattr(compiler, "interpreter", lambda asked: (sys.executable, ""))
     report = compiled(programs.model_fn_with(shape_of_a_value), "v3", "v4", spec=programs.spec())
     assert report.status == 1 and report.versions is None
@@ -215,20 +212,24 @@ def test_compilation_without_the_extra_is_skipped_or_refused(monkeypatch):
         f"{installing.extra('preflight')}, or name an interpreter that has them in "
         "ESTIMATOR_EMB_COMPILER_PYTHON."
     )
-    report = compiled(programs.model_fn_with(), "v4")
+    report = compiled(programs.model_fn_with(), "v4")  # Compiles if it can.
     assert report.skipped == how and report.status == 0
     assert f"\nCompiler: skipped. {how}\n" in str(report)
     asked = programs.model_fn_with(), "v4"
     assert harness.refusal(preflight.CannotCheck, compiled, *asked, compile=True) == how
 
 
-def test_a_wrong_interpreter_is_refused(same_message):
+def test_a_wrong_interpreter_is_refused():
     asked = {"compile": True, "compiler_python": "/no/python"}
     model_fn = programs.model_fn_with()
-    same_message(harness.refusal(preflight.CannotCheck, compiled, model_fn, "v4", **asked))
+    assert harness.refusal(preflight.CannotCheck, compiled, model_fn, "v4", **asked) == (
+        "/no/python is no Python interpreter that runs: [Errno 2] No such file or directory: "
+        "'/no/python'."
+    )
 
 
-def test_another_interpreter_is_asked_for_the_extra(monkeypatch):
+def test_another_interpreter_is_searched_for_the_packages(monkeypatch):
+    """`json` is found there, although this process is made to look like a third interpreter."""
     monkeypatch.setattr(compiler, "REQUIRED", ("json", "no_such_jax"))
     outside = os.path.realpath(sys.executable)
     monkeypatch.setattr(compiler.sys, "executable", "/another/python")
@@ -267,37 +268,35 @@ def test_a_dlrm_compiles_for_every_generation():
     adam = tf.compat.v1.tpu.CrossShardOptimizer(tf.compat.v1.train.AdamOptimizer())
     model_fn = programs.model_fn_with(logits_of=programs.dlrm, optimizer=adam)
     report = compiled(model_fn, *compiler.GENERATIONS, spec=programs.spec(), compile=True)
+    text = str(report)
     assert report.status == 1  # Tables need a TPUEstimator.
-    outcomes = [one.outcome for one in report.tables]
-    assert outcomes == ["accepted"] * 3 + ["refused"] * 3
-    # The dense step is the larger of the two compilations.
+    assert [one.outcome for one in report.tables] == ["accepted"] * 3 + ["refused"] * 3
+    # The dense step of v2 is the larger of its compilations, on 1 and on 8 replicas.
     assert report.tables[0].step_bytes == max(
         one.argument_bytes + one.temporary_bytes for one in report.compilations[:2]
     )
     assert [(one.topology, one.replicas, one.outcome) for one in report.compilations] == [
-        (topology, replicas, "accepted" if index < 3 else "compiles")
+        (topology, replicas, "accepted" if index < 3 else "compiles")  # v2 to v4 come first.
         for index, name in enumerate(compiler.GENERATIONS)
         for topology, replicas in TARGETS[name]
     ]
     assert (
         "  What compiles for v5e, v5p, v6e is for TPUConfig(device='pjrt'), which nobody has tried "
         f"on a TPU: {NO_ESTIMATOR}"
-    ) in str(report).splitlines()
+    ) in text.splitlines()
     for one in report.compilations:
         # Forward: 13*64 + 64*16 + 25*64 + 64*1 + 3*16*3 (pairs) multiplications and additions per
         # sample. Backward: twice as many, except for the gradient of the 13 inputs.
         layers = 13 * 64 + 64 * 16 + 25 * 64 + 64 + 3 * 16 * 3
-        multiplications = 16 * (3 * layers - 13 * 64)
-        assert 2 * multiplications < one.flops < 2.6 * multiplications
+        multiplications = 16 * (3 * layers - 13 * 64)  # 16 samples per core.
+        assert 2 * multiplications < one.flops < 2.6 * multiplications  # The rest is small.
         # At least float32 weights with two slots, and the tensors of the batch.
         assert one.argument_bytes > 4 * 3 * (13 * 64 + 64 * 16 + 25 * 64 + 64)
         assert one.temporary_bytes >= 0
         assert (one.all_reduces > 0) == (one.replicas == 8)
-    first, libtpu = report.compilations[4], report.versions[1]
+    first, libtpu = report.compilations[4], report.versions[1]  # v4 on one replica.
     assert f"accepted; per core: floating-point operations {first.flops:,.0f}, " in str(first)
-    assert f"all-reduce substituted), given to libtpu {libtpu}:\n  v2, dense step, 1 " in str(
-        report
-    )
+    assert f"all-reduce substituted), given to libtpu {libtpu}:\n  v2, dense step, 1 " in text
 
 
 @needs_compiler
@@ -310,7 +309,7 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
 
     report = compiled(programs.model_fn_with(change), "v3", compile=True)
     assert report.status == 1
-    assert "What compiles does not run" not in str(report)
+    assert "What compiles for" not in str(report)  # This note is about newer generations.
     assert [one.outcome for one in report.compilations] == ["refused", "refused"]
     for one in report.compilations:
         lines = one.words.splitlines()
@@ -318,7 +317,7 @@ def test_too_much_memory_is_refused_in_the_compilers_words():
         where = line(change, 2)
         # Versions of libtpu name different products.
         products = [f"{where}: op 'MatMul_{n}': makes f32[65536,65536], 16 GiB" for n in (1, 2)]
-        assert lines[-3] in products
+        assert lines[-3] in products  # The last lines name the largest tensors.
         assert lines[-2] == f"{where}: op 'Softmax': makes f32[65536,65536], 16 GiB"
 
 

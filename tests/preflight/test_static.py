@@ -40,7 +40,8 @@ def found(change, **kwargs):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_dlrm_passes_on_a_tpu_and_on_an_emulated_tpu(mode, same_message):
+def test_a_dlrm_passes_in_training_on_a_tpu_and_in_evaluation_on_the_host(mode, same_message):
+    """The check treats a program for an emulated TPU (device 'host') like one for a TPU."""
     metrics = {}
     if mode == "eval":
         metrics["eval_metrics"] = lambda logits, labels: (
@@ -57,10 +58,10 @@ def test_a_dlrm_passes_on_a_tpu_and_on_an_emulated_tpu(mode, same_message):
     assert report.findings == () and report.status == 0
     assert report.mode == mode and report.replicas == 8 and report.batch_per_core == 16
     assert report.op_count > 25
-    # 125 and 625 rows of 16 floats. In training, each also has a slot.
+    # (125 + 625) rows * 16 floats are 48,000 bytes, 0.0458 MiB. In training, slots double them.
     size = {"train": "0.0916 MiB, 0.00056", "eval": "0.0458 MiB, 0.00028"}[mode]
     assert f"per core of 8: tables and slots {size} % of 16 GiB" in str(report)
-    same_message(str(report).replace(f"{report.op_count} ops", "N ops"))
+    same_message(str(report).replace(f"{report.op_count} ops", "N ops"))  # The whole report.
 
 
 def test_programs_off_a_tpu_are_checked_as_on_a_tpu():
@@ -73,32 +74,33 @@ def test_programs_off_a_tpu_are_checked_as_on_a_tpu():
 
 def without_kernels(logits, features):
     total = tf.reduce_sum(logits)
-    text = tf.strings.as_string(total)
-    size = tf.cast(tf.strings.length(text), tf.float32)
-    given = tf.ensure_shape(tf.py_function(lambda x: x, [total], tf.float32), [])
-    wide = tf.cast(tf.stop_gradient(total), tf.complex128)
-    real = tf.cast(tf.math.real(tf.sin(wide)), tf.float32)
-    # No result needs the summary, but it is fetched.
+    text = tf.strings.as_string(total)  # AsString
+    size = tf.cast(tf.strings.length(text), tf.float32)  # StringLength
+    given = tf.ensure_shape(tf.py_function(lambda x: x, [total], tf.float32), [])  # EagerPyFunc
+    wide = tf.cast(tf.stop_gradient(total), tf.complex128)  # Cast
+    real = tf.cast(tf.math.real(tf.sin(wide)), tf.float32)  # Sin, Real
+    # ScalarSummary: no result needs it, but it is fetched. Then SparseSegmentMean.
     tf.compat.v1.summary.scalar("of_logits", tf.reduce_mean(logits))
     mean = tf.reduce_sum(tf.sparse.segment_mean(tf.stop_gradient(logits), [0, 1], [0, 0]))
     dataset = tf.data.Dataset.from_tensors(1.0).map(lambda x: x + 1).repeat()
-    number = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()
-    w = tf.compat.v1.get_variable("w", [], trainable=False, use_resource=False)
-    with tf.control_dependencies([tf.print("logits", logits)]):
+    number = tf.compat.v1.data.make_one_shot_iterator(dataset).get_next()  # 2 ops
+    w = tf.compat.v1.get_variable("w", [], trainable=False, use_resource=False)  # VariableV2
+    with tf.control_dependencies([tf.print("logits", logits)]):  # PrintV2, StringFormat
         return size + given + real + mean + number + w * total
 
 
 def test_ops_without_a_kernel_are_findings(same_message):
+    """messages.json has a finding for each op that is named in a comment of `without_kernels`."""
     code, said = without_kernels.__code__, "\n".join(found(without_kernels))
     assert f"AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}" in said
-    place = re.compile(rf"{re.escape(code.co_filename)}:(\d+)")
+    place = re.compile(rf"{re.escape(code.co_filename)}:(\d+)")  # Lines count from the `def`.
     said = place.sub(lambda of: f"line {int(of[1]) - code.co_firstlineno}", said)
-    same_message("\n".join(sorted(said.splitlines())))
+    same_message("\n".join(sorted(said.splitlines())))  # Compares them with messages.json.
 
 
 def test_supported_and_unneeded_ops_are_no_findings():
     def change(logits, features):
-        tf.strings.as_string(logits)
+        tf.strings.as_string(logits)  # No TPU runs this op, but nothing needs its result.
         x = tf.cast(tf.reduce_sum(logits), tf.complex64)
         y = tf.cast(tf.reduce_sum(logits), tf.float64) * 2
         total = tf.math.real(tf.sin(x)) + tf.cast(y, tf.float32)
@@ -110,6 +112,7 @@ def test_supported_and_unneeded_ops_are_no_findings():
 
 @pytest.mark.parametrize("labels", ["absent", "None"])
 def test_a_prediction_gets_dense_features_and_no_labels(labels):
+    """Predictions on a TPU have no tables, so a sparse feature cannot reach the model."""
     seen = []
 
     def input_fn(params):
@@ -128,8 +131,7 @@ def test_a_prediction_gets_dense_features_and_no_labels(labels):
 
 
 def test_errors_of_the_checker_itself_are_reported(monkeypatch):
-    broken = mock.Mock(side_effect=KeyError("of the checker"))
-    monkeypatch.setattr(static, "findings", broken)
+    monkeypatch.setattr(static, "findings", mock.Mock(side_effect=KeyError("of the checker")))
     message = harness.refusal(preflight.CannotCheck, check, programs.model_fn_with())
     assert message == "The checker itself cannot follow this program: KeyError: 'of the checker'"
 
@@ -144,7 +146,7 @@ def insisting_on_v1(x):
 
 
 def of_v1_program(x):
-    assert tf.compat.v1.control_flow_v2_enabled()  # The check uses v2.
+    assert tf.compat.v1.control_flow_v2_enabled()  # The check turns v2 on.
     return loop(x)
 
 
@@ -158,11 +160,11 @@ INSIDE = {
 """Place of ops -> the function that makes them, and the scope of their names."""
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(2)  # All cases but two are slow.
 @pytest.mark.parametrize("where", INSIDE)
 def test_ops_inside_functions_and_branches_are_findings(where):
     make, scope = INSIDE[where]
-    if "v1" in where:  # Such programs do so first.
+    if "v1" in where:  # Programs of v1 control flow call this before all else.
         tf.compat.v1.disable_control_flow_v2()
     try:
         findings = found(lambda logits, _: make(tf.stop_gradient(tf.reduce_sum(logits))))
@@ -203,7 +205,7 @@ def test_soft_placement_sets_host_ops_aside(soft_placement):
 
 
 def test_soft_placement_keeps_other_findings(soft_placement):
-    # The host takes over the determinant in float64, but no summary and no fed value.
+    # TensorFlow moves the determinant in float64 to the host, but no summaries and placeholders.
     def change(logits, features):
         tf.compat.v1.summary.scalar("mean", tf.reduce_mean(logits))
         wide = tf.cast(tf.reduce_sum(logits), tf.float64)
@@ -218,14 +220,19 @@ def number_of_host(loss):
     return loss + tf.cast(xla.replica_id(), tf.float32)
 
 
-def test_a_step_can_read_the_replica_id_and_its_host_call_cannot(same_message):
+def test_a_step_can_read_the_replica_id_and_its_host_call_cannot():
+    """A host call runs on the host, once for all cores, so it has no replica id."""
+
     def change(logits, features):
         return tf.reduce_sum(logits) * tf.cast(xla.replica_id(), tf.float32)
 
     host_call = {"host_call": lambda logits, labels: (number_of_host, [logits])}
     (said,) = findings_of(programs.model_fn_with(change, **host_call))
-    assert said.startswith(f"{line(number_of_host)}: XlaReplicaId (op 'host_call/XlaReplicaId'): ")
-    same_message(said.partition(": ")[2])
+    assert said == (
+        f"{line(number_of_host)}: XlaReplicaId (op 'host_call/XlaReplicaId'): host_call asks for "
+        "the number of a core, and its host has none. Instead: xla.replica_id() in model_fn, "
+        "which gives it to host_call as a tensor."
+    )
 
 
 def test_outside_compilation_is_set_aside():
@@ -245,7 +252,7 @@ def test_outside_compilation_is_set_aside():
     assert report.notes == ("Set aside: 8 ops in outside_compilation, which the host runs.",)
 
 
-def test_an_optimizer_without_cross_shard_sum_is_a_finding(same_message):
+def test_only_a_single_core_needs_no_cross_shard_optimizer():
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     model_fn = programs.model_fn_with(optimizer=optimizer)
 
@@ -254,10 +261,13 @@ def test_an_optimizer_without_cross_shard_sum_is_a_finding(same_message):
         return model_fn(features, labels, mode, {**params, "batch_size": 16})
 
     (said,) = findings_of(model_fn)
-    assert "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)" in said
-    same_message(said)
+    assert said == (
+        "the step updates variables without summing gradients over the cores (no "
+        "CrossReplicaSum), so every core would train a model of its own. Instead: "
+        "tf.compat.v1.tpu.CrossShardOptimizer(optimizer)."
+    )
     given = programs.estimator(of_one_core, num_shards=None), programs.input_fn
-    one = preflight.check_program(*given, compile=False, replicas=1)  # A single core needs no sum.
+    one = preflight.check_program(*given, compile=False, replicas=1)
     assert one.findings == () and one.batch_per_core == 128
 
 
@@ -301,17 +311,22 @@ def test_an_indivisible_batch_is_a_finding(same_message):
     (said,) = map(str, report.findings)
     assert said.startswith("use_tpu=True raises ValueError: train batch size 128 must be divisible")
     assert report.status == 1 and report.batch_per_core is None
-    same_message(report)
+    same_message(report)  # Says that the step was not built, and names the finding.
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"mode": "test"}, {"generations": ["v4", "v7"]}, {"replicas": 0}, {"timeout": 0}]
+    "name, wrong, message",
+    [
+        ("mode", "test", "one of ('train', 'eval', 'infer'); got 'test'."),
+        ("generations", ["v4", "v7"], "among ('v2', 'v3', 'v4', 'v5e', 'v5p', 'v6e'); got 'v7'."),
+        ("replicas", 0, "at least 1; got 0."),
+        ("timeout", 0, "positive; got 0."),
+    ],
 )
-def test_check_program_refuses_wrong_arguments(wrong, same_message):
+def test_check_program_refuses_wrong_arguments(name, wrong, message):
     given = programs.estimator(programs.model_fn_with()), programs.input_fn
-    message = harness.refusal(ValueError, preflight.check_program, *given, **wrong)
-    assert message.startswith(f"{next(iter(wrong))} must be ")
-    same_message(message)
+    said = harness.refusal(ValueError, preflight.check_program, *given, **{name: wrong})
+    assert said == f"{name} must be {message}"
 
 
 def test_the_table_of_kernels_is_complete():
@@ -319,7 +334,7 @@ def test_the_table_of_kernels_is_complete():
     file = importlib.resources.files("estimator_emb.preflight") / "tpu_kernels.json"
     table = json.loads(file.read_text())
     assert "tensorflow-tpu 2.19.1" in table["source"]
-    assert len(table["kernels"]) == 528
+    assert len(table["kernels"]) == 528  # The ops with TPU kernels in that release.
 
     def types(op, attribute):
         return [table["type_sets"][kernel[attribute]] for kernel in table["kernels"][op]]

@@ -11,8 +11,6 @@ from estimator_emb.preflight import tables
 from estimator_emb.preflight.report import Compilation
 from estimator_emb.spec.resolved import Table, tables_of
 
-GIB = 2**30
-
 
 def spec(rows, dimension, parameters=None, **kwargs):
     return harness.table_spec(rows, dimension, parameters or ee.AdagradParameters(0.1), **kwargs)
@@ -46,9 +44,9 @@ def test_bytes_per_core_include_padding_and_slots(
 
 @pytest.mark.parametrize(("dimension", "columns"), [(1, 1), (2, 2), (3, 8), (4, 4), (5, 8)])
 def test_packed_rows_take_fewer_columns(dimension, columns):
+    """Rows of 1, 2 or 4 floats share a unit of 8 floats. Other rows take whole units."""
     packed = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
-    table = ee.TableConfig(1000, dimension, combiner="sum")
-    found = [Table("t", table, (), optimizer=packed)]
+    found = [Table("t", ee.TableConfig(1000, dimension, combiner="sum"), (), optimizer=packed)]
     # A table and Adagrad's slot, in float32, with 125 rows on each of 8 cores.
     assert tables.table_bytes(found, 8, "div", training=True) == 4 * 2 * 125 * columns
 
@@ -78,23 +76,24 @@ def checked(
 def test_tables_larger_than_a_v3_8_are_refused(same_message):
     made = spec(390_625_000, 64)  # 100 GB, and another 100 GB for Adagrad's slot.
     (refused,) = checked(made)
-    same_message(str(refused))
-    assert refused.table_bytes == 25 * 10**9
+    assert refused.table_bytes == 2 * 100 * 10**9 / 8  # 23.3 GiB
+    assert "23.3 GiB of each of 8 cores, and a core has 16 GiB." in str(refused)
+    same_message(str(refused))  # Compares the whole text, with advice, with messages.json.
     (accepted,) = checked(made, cores=16)
-    same_message(str(accepted))
+    same_message(str(accepted))  # Half of 23.3 GiB on each core.
     assert [one.outcome for one in checked(made, mode="eval")] == ["accepted"]  # Without slots.
 
 
 def test_the_dense_step_is_added(same_message):
     made = spec(250_000_000, 64)  # 14.9 GiB per core of 8.
     steps = [
-        Compilation(name, "", replicas, "accepted", argument_bytes=size, temporary_bytes=GIB // 2)
-        for name, replicas, size in (("v3", 1, 0), ("v3", 8, GIB), ("v4", 8, 0))
+        Compilation(name, "", replicas, "accepted", argument_bytes=size, temporary_bytes=2**29)
+        for name, replicas, size in (("v3", 1, 0), ("v3", 8, 2**30), ("v4", 8, 0))
     ]
     v3, v4 = checked(made, generations=("v3", "v4"), compilations=steps)
-    # 14.9 + 1 + 0.5 and 14.9 + 0.5 of 16 GiB.
+    # 14.9 + 1 + 0.5 GiB on v3, by its larger compilation, and 14.9 + 0.5 GiB on v4, of 16 GiB.
     assert (v3.outcome, v4.outcome) == ("refused", "accepted")
-    same_message(f"{v3}\n{v4}")
+    same_message(f"{v3}\n{v4}")  # Compares both texts with messages.json.
 
 
 @pytest.mark.parametrize(
@@ -107,7 +106,7 @@ def test_the_dense_step_is_added(same_message):
         ("v6e", f"TPU v6e has SparseCore, which TPUEstimator cannot drive, and {NO_ESTIMATOR}"),
     ],
 )
-def test_only_generations_with_an_estimator_accept_tables(generation, words):
+def test_only_v2_to_v4_accept_tables_but_on_the_host_all_do(generation, words):
     (found,) = checked(spec(1000, 16), generations=(generation,))
     assert (found.outcome, found.words) == ("refused" if words else "accepted", words)
     assert checked(None, generations=(generation,)) == ()
@@ -125,9 +124,10 @@ ON_DEVICES = {"device": "pjrt", "place": "device"}
     ("rows", "dimension", "of_device"),
     [
         (8_000, 16, 1_000 * 16),
-        (8_001, 10, 1_008 * 16),  # 8 rows of 16 floats share a row of 128.
+        # 1,001 rows of 16 floats on a device. 8 of them share a row of 128 floats: 126 such rows.
+        (8_001, 10, 126 * 8 * 16),
         (8_000, 128, 1_000 * 128),
-        (8_000, 130, 1_000 * 256),
+        (8_000, 130, 1_000 * 256),  # Two rows of 128 floats.
     ],
 )
 def test_bytes_of_tables_on_a_device_include_padding(rows, dimension, of_device):
@@ -138,8 +138,10 @@ def test_bytes_of_tables_on_a_device_include_padding(rows, dimension, of_device)
 
 def test_tables_larger_than_the_devices_are_refused(same_message):
     (found,) = checked(spec(10**9, 64), cores=8, generations=("v5e",), **ON_DEVICES)
-    assert found.outcome == "refused"  # 10^9 * 64 * 4 * 2 / 8 bytes of each are 64 GB, not 16 GiB.
-    same_message(found.words)
+    assert found.outcome == "refused"
+    # 10^9 rows * 64 floats * 4 bytes * 2 (Adagrad's slot) / 8 devices are 64 GB, or 59.6 GiB.
+    assert "59.6 GiB of each of 8 devices, and a device has 16 GiB." in found.words
+    same_message(found.words)  # The whole text, with advice.
 
 
 @pytest.mark.parametrize(
@@ -153,12 +155,13 @@ def test_tables_larger_than_the_devices_are_refused(same_message):
     ],
 )
 def test_default_generations_follow_spec_and_config(made, tpu_config, names):
+    """Without a tpu_generation: v4, the newest with embedding hardware, and v6e without tables."""
     estimator = estimator_of(made, **tpu_config)
     assert tables.default_generations(estimator.backend.request, estimator.config) == names
 
 
 def test_a_generation_without_an_estimator_is_noted():
-    """The report says so. test_agreement.py has a program that is refused on such a generation."""
+    """A note says so. Without tables, the report neither refuses nor accepts the program there."""
     given = estimator_of(None), programs.input_fn
     said = str(preflight.check_program(*given, generations=["v6e"], compile=False))
     untried = "  What compiles for v5e, v5p, v6e is for TPUConfig(device='pjrt'), which nobody "

@@ -31,10 +31,7 @@ def estimator(tpu, model_fn, spec, model_dir, samples):
 
 
 def samples_for(cores):
-    """Returns the size of the golden batch, raised to a multiple of the number of cores.
-
-    The samples beyond SAMPLES have no ids and no gradients.
-    """
+    """Returns SAMPLES raised to a multiple of `cores`. Further samples have no ids or gradients."""
     return cores * -(-SAMPLES // cores)
 
 

@@ -36,13 +36,14 @@ print(*LASTING.attributes, sep="\\n")
 
 
 def test_runs_every_file_with_lasting_changes():
+    """A file changes other packages for good by calling `patches.LASTING`, a set of changes."""
     changing = {
         ".".join(file.relative_to(PACKAGE).with_suffix("").parts)
         for file in PACKAGE.rglob("*.py")
         if "LASTING." in file.read_text() and file.stem != "patches"
     }
     named = re.findall(r"from estimator_emb\.([\w.]+) import (.+)", EVERYTHING)
-    named = [(folder, names) for folder, names in named if names.islower()]
+    named = [(folder, names) for folder, names in named if names.islower()]  # Only modules.
     run = {f"{folder}.{name}" for folder, names in named for name in names.split(", ")}
     assert changing == run
 

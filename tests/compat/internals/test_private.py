@@ -56,7 +56,7 @@ def inside(tree):
 
 
 def names_of(path):
-    """Returns {name: (TensorFlow module, attribute or None, reason)} of a module of internals."""
+    """Returns {name: (module, attribute or None, reason beside it)} of a file of internals."""
     modules, names = {}, {}
     body, lines = tree(path).body, path.read_text().splitlines()
     for statement, after in zip(body, [*body[1:], None], strict=True):
@@ -132,7 +132,7 @@ def test_names_resolve():
         not_imported = error
     else:
         not_imported = None
-    missing = []
+    missing = []  # Of TensorFlow's names, also if the package does not import.
     for (place, name), (module, attribute, reason) in NAMES.items():
         if not_imported and module.startswith("tensorflow_estimator"):
             continue
@@ -156,8 +156,7 @@ def classes(file):
 
 @functools.cache
 def set_by(cls):
-    module = sys.modules.get(cls.__module__)
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules.get(cls.__module__), "__file__", None)
     found = classes(pathlib.Path(file)).get(cls.__name__) if file else None
     return {node.attr for node in inside(found) if of_self(node)} if found else set()
 
@@ -209,14 +208,20 @@ def test_each_name_is_listed_once_with_a_reason():
     changing = {
         name: reason
         for name, (module, _, reason) in NAMES.items()
-        if not module.startswith("tensorflow_estimator")
+        if not module.startswith("tensorflow_estimator")  # Has a single version.
     }
     assert [name for name, reason in changing.items() if len(reason) < 10] == []
 
 
 def test_each_name_is_used():
     used = {one.name for path in SOURCES for imported in imports(path) for one in imported.names}
-    assert [name for name in NAMES if used.isdisjoint(name)] == []
+    read = {
+        (node.value.id, node.attr)  # As in graphs.op_name.
+        for path in SOURCES
+        for node in nodes(path)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    assert [one for one in NAMES if one[1] not in used and one not in read] == []
 
 
 def is_private(module):
@@ -262,7 +267,7 @@ THEIRS = ("tensorflow", "keras", "tf_keras")
 """Packages of our base classes that change between versions. Keras 2 is in one of the last two."""
 
 
-def asked(path):
+def private_attributes(path):
     """Returns private attributes that a file reads, sets, deletes, or passes to `getattr` etc."""
     found = set()
     for node in nodes(path):
@@ -292,7 +297,7 @@ def defined(sources):
     return found
 
 
-def add(names):
+def advice_to_add(names):
     return f"add {sorted(names)} to tests/compat/internals/private_attributes.json, with why"
 
 
@@ -301,9 +306,9 @@ def test_private_attributes_in_use_are_listed():
 
     stock = pathlib.Path(tensorflow_estimator.__file__).parent / "python" / "estimator"
     of_stock = defined([*stock.glob("*.py"), *stock.glob("tpu/*.py")])
-    unlisted = {name for path in SOURCES for name in asked(path)}
+    unlisted = {name for path in SOURCES for name in private_attributes(path)}
     unlisted -= defined(SOURCES) | of_stock | {name for _, name, _ in listed()} | MARKS
-    assert not unlisted, add(unlisted)
+    assert not unlisted, advice_to_add(unlisted)
 
 
 def test_attributes_of_modules_are_listed():
@@ -311,21 +316,21 @@ def test_attributes_of_modules_are_listed():
     of_modules = [(owner, name) for owner, name, _ in listed() if inspect.ismodule(owner)]
     unlisted = set()
     for path in SOURCES:
-        given = {
+        exported = {
             name.name: getattr(importlib.import_module(one.module), name.name)
             for one in imports(path)
             for name in one.names
         }
         for node in nodes(path):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                module = given.get(node.value.id)
-                of_protos = node.value.id.endswith("_pb2")
+                module = exported.get(node.value.id)
+                of_protos = node.value.id.endswith("_pb2")  # Messages are not listed.
                 ours = inspect.ismodule(module) and module.__name__.startswith("estimator_emb.")
                 if inspect.ismodule(module) and not of_protos and not ours:
                     unlisted |= {node.attr} - {
                         name for owner, name in of_modules if owner is module
                     }
-    assert not unlisted, add(unlisted)
+    assert not unlisted, advice_to_add(unlisted)
 
 
 def private_of_self(node):
@@ -349,7 +354,7 @@ def test_attributes_taken_from_base_classes_are_listed():
                 continue
             parts = path.relative_to(ROOT).with_suffix("").parts
             if {"hosts", "xla"} & {*parts} and importlib.util.find_spec("jax") is None:
-                continue
+                continue  # These files import jax.
             cls = getattr(importlib.import_module(".".join(parts).removesuffix(".__init__")), name)
             theirs = [base for base in cls.__mro__ if base.__module__.split(".")[0] in THEIRS]
             of_bases = {
@@ -362,7 +367,7 @@ def test_attributes_taken_from_base_classes_are_listed():
                 for attribute in private_of_self(node) - of_bases
                 if any(attribute in vars(base) or attribute in set_by(base) for base in theirs)
             }
-    assert not unlisted, add(unlisted)
+    assert not unlisted, advice_to_add(unlisted)
 
 
 def test_each_listed_attribute_is_used():
