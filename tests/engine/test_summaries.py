@@ -304,12 +304,11 @@ def test_table_summaries_follow_the_option_and_the_environment(monkeypatch):
     assert asked() is None
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "1")
     assert asked() and asked(table_summaries=True) and not asked(table_summaries=False)
-    assert not options.asked_table_summaries(
-        ee.RunConfig(tpu_config=ee.TPUConfig(table_summaries=False)._replace(num_shards=2))
-    )
+    changed = ee.TPUConfig(table_summaries=False)._replace(num_shards=2)  # Keeps our option.
+    assert not options.asked_table_summaries(ee.RunConfig(tpu_config=changed))
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "0")
     assert not asked() and asked(table_summaries=True)
-    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")  # Refused even without summaries.
     with pytest.raises(ValueError, match="must be '0' or '1'; got 'yes'"):
         options.table_summaries_on_host(ee.RunConfig(save_summary_steps=0))
     message = harness.refusal(ValueError, ee.TPUConfig, table_summaries="on")

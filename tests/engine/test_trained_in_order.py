@@ -169,9 +169,10 @@ class SumsTable(harness.Fetches):
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("kernels", ["0", "1"])
+@pytest.mark.parametrize("kernels", ["0", "1"])  # "0": TensorFlow's ops. "1": kernels in C++.
 @pytest.mark.parametrize("cores", [None, 2])
 def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, kernels, cores):
+    """DisableCopyOnRead must come first: otherwise reads copy a table with updated rows."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", kernels)
     hook = SumsTable()
     trained = estimator(Program(), tmp_path, cores, tables=True, summaries=None)
@@ -179,9 +180,9 @@ def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, k
     # Step n subtracts (1 + n) / 2 from each of two numbers in one row.
     expected = [-sum(1 + n for n in range(step)) for step in range(3)]
     np.testing.assert_allclose(hook.values, expected, rtol=1e-6)
-    read = hook.sum.op.inputs[0].op.inputs[0].op
+    read = hook.sum.op.inputs[0].op.inputs[0].op  # Before the Sum and the Identity.
     assert read.type == "ReadVariableOp"
     before_read = [op.type for op in read.control_inputs]
     assert before_read == hook.before_saved_read == ["DisableCopyOnRead"]
-    later = {op.type for op in read._control_outputs}
-    assert later & {"HostTablesUpdate", "ResourceScatterUpdate"}
+    waiting = {op.type for op in read._control_outputs}
+    assert waiting & {"HostTablesUpdate", "ResourceScatterUpdate"}  # Of C++, and of TensorFlow.
