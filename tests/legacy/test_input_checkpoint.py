@@ -318,6 +318,8 @@ def test_a_training_without_the_hook_and_positions_of_later_steps_are_logged(
 
 
 def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_message):
+    """`same_message` asserts that a whole message is that of tests/messages.json."""
+
     def constant():
         return {"count": tf.zeros([4, 1], tf.int64)}
 
@@ -333,12 +335,14 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_mes
     refusal = harness.refusal(ValueError, train, make(new), input_fn=constant)
     assert "No variables to save: CheckpointInputPipelineHook saves the position of" in refusal
     same_message(refusal)
+    # While a thread saves the model, training reads on. So no position belongs to the model.
     asynchronous = [saver_hook(new, async_checkpoint.AsyncCheckpointSaverHook)]
     same_message(harness.refusal(ValueError, train, make(new), 200, hooks=asynchronous))
+    # The hook saves a position with each checkpoint, so an estimator without any is refused.
     unsaved = make(new, save_checkpoints_steps=None, save_checkpoints_secs=None)
     same_message(harness.refusal(ValueError, CheckpointInputPipelineHook, unsaved))
     said = harness.refusal(ValueError, CheckpointInputPipelineHook, make(new), "sometimes")
-    assert "ignore" in said  # A list of the policies.
+    assert "ignore" in said  # The error lists the external_state_policies.
 
 
 theirs = pytest.mark.skipif(
@@ -370,6 +374,10 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
 @theirs
 @pytest.mark.parametrize("way", ["plain", "host"])
 def test_tensorflows_hook_is_replaced(tmp_path, way):
+    """After a kill, TensorFlow's own hook may restore the input of another step than the model's.
+
+    So every batch is seen once only if our hook takes its place.
+    """
     if way == "plain":
         input_checkpoint.attach_hooks()  # `install` does this.
     hook_class = tf.data.experimental.CheckpointInputPipelineHook

@@ -98,8 +98,8 @@ def test_an_override_with_todays_signature_is_unchanged():
 
     for own in ({"_moments": today}, {"_moments": any_arguments}, {}):
         made = type("Made", (layers.BatchNormalization,), own)
-        assert vars(made).get("_moments") is own.get("_moments")
-    with pytest.raises(TypeError, match="takes no keyword arguments"):
+        assert vars(made).get("_moments") is own.get("_moments")  # Without a wrapper.
+    with pytest.raises(TypeError, match="takes no keyword arguments"):  # As Python's classes do.
         type("Made", (layers.BatchNormalization,), {}, mistaken=1)
 
 

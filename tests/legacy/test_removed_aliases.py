@@ -62,6 +62,7 @@ def test_a_supplied_name_gives_the_old_result(use, supplied):
 
 
 def test_sum_takes_generators_and_int64_list_takes_bools(supplied):
+    """NumPy 2.4 refuses the former, and protobuf 7 the latter. Old programs use both."""
     assert np.sum(one for one in (1, 2)) == 3
     assert np.sum([[1, 2], [3, 4]], axis=0).tolist() == [4, 6]
     int64_list = tf.compat.v1.train.Int64List
@@ -82,6 +83,7 @@ def test_a_numpy_with_the_name_gives_the_same_result(name):
 
 
 def test_existing_names_are_unchanged(supplied):
+    # NumPy has dropped arguments of these functions. They are wrapped to take them again.
     changed = ("sum", "fromstring", "quantile", "percentile", "nanquantile", "nanpercentile")
     for owner, before in zip(OWNERS, supplied, strict=True):
         for name, value in before.items():

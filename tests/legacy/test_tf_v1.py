@@ -93,7 +93,7 @@ def test_every_tf_v1_module_imports_before_tensorflow():
 
 @pytest.mark.slow
 def test_every_tf_v1_module_imports_after_tensorflow():
-    """Before --tf-v1, the modules are TensorFlow 2's."""
+    """`install` alone leaves TensorFlow 2's modules. `tf_v1=True` replaces earlier imports too."""
     processes.run(
         f"""
     import importlib, sys
