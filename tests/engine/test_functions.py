@@ -75,13 +75,11 @@ def test_a_rate_of_wrong_shape_fails_at_run_time():
         rate_of(lambda step: tf.compat.v1.placeholder_with_default(step[tf.newaxis], None))
 
 
-def nothing(step=7):
-    pass
+def nothing(step=7): ...
 
 
 class Schedule:
-    def __call__(self, step=7):
-        return None
+    def __call__(self, step=7): ...
 
 
 NONE = " returned None; it must return a number or a scalar tensor. Is its `return` missing?"

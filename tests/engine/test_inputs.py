@@ -181,6 +181,7 @@ def test_parts_of_unknown_shape_must_fit(parts, want, monkeypatch):
     [(8 * 20, 2, 0, 10), (8 * 20, 2, 3, 3), (8, 2, 0, 1), (2**60, 1, 0, 2**31 - 1)],
 )
 def test_the_largest_batch_fits_into_memory(memory, dimension, length, most, monkeypatch):
+    """The largest batch has at least one sample, and at most as many as an int32 counts."""
     monkeypatch.setattr(sizes, "physical", lambda: memory)
     table, feature = Table("t", TableConfig(5, dimension), ()), Feature("x", length)
     assert structure_checks.most_samples(table, feature) == most
@@ -301,7 +302,6 @@ def test_the_first_problem_is_found_in_arrays(given, message):
 
 
 # Bad ids are dropped and counted if the program asks for it.
-
 
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
 NONE = [0, 0]  # The activation of a sample without an id.

@@ -52,9 +52,9 @@ def test_vocabulary_list_maps_integers_to_ids(form):
 def test_sequence_keeps_positions_of_unknown_integers():
     column = fc.sequence_categorical_column_with_vocabulary_list("x", VOCABULARY, dtype=tf.int64)
     value = harness.sparse([[99, 7], [99], [41, 2]], np.int64)  # 99 is unknown.
-    segments = [0 * 2 + 1, 2 * 2 + 0, 2 * 2 + 1]  # Sample * length + position.
-    read_ids = read(column, lambda: tf.SparseTensor(*value), max_sequence_length=2)
-    assert read_ids == [[1, 3, 2], segments]
+    ids, segments = read(column, lambda: tf.SparseTensor(*value), max_sequence_length=2)
+    assert ids == [1, 3, 2]
+    assert segments == [0 * 2 + 1, 2 * 2 + 0, 2 * 2 + 1]  # Sample * length + position.
 
 
 def test_default_value_replaces_integers_outside():

@@ -82,14 +82,9 @@ def by_loop(variable):
     return tf.nest.flatten(done)[0].op
 
 
-def by_optimizer(variable):
+def by_optimizer(gradient):
     optimizer = v1.train.GradientDescentOptimizer(1.0)
-    return optimizer.apply_gradients([(tf.constant([-1.0, -1.0]), variable)])
-
-
-def by_sparse_optimizer(variable):
-    gradient = tf.IndexedSlices(tf.constant([-1.0, -1.0]), tf.constant([0, 1]), tf.constant([2]))
-    return v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, variable)])
+    return lambda variable: optimizer.apply_gradients([(gradient(), variable)])
 
 
 WRITES = {
@@ -97,8 +92,10 @@ WRITES = {
     "assign_add": lambda variable: variable.assign_add([1.0, 1.0]).op,
     "assign_sub": lambda variable: variable.assign_sub([-1.0, -1.0]).op,
     "scatter": lambda variable: v1.scatter_add(variable, [0, 1], [1.0, 1.0]).op,
-    "optimizer": by_optimizer,
-    "sparse optimizer": by_sparse_optimizer,
+    "optimizer": by_optimizer(lambda: tf.constant([-1.0, -1.0])),
+    "sparse optimizer": by_optimizer(
+        lambda: tf.IndexedSlices(tf.constant([-1.0, -1.0]), tf.constant([0, 1]), tf.constant([2]))
+    ),
     "function": by_function,
     "branch": by_branch,
     "loop": by_loop,

@@ -47,7 +47,7 @@ def test_servers_get_equal_shares_of_rows(rows, servers, rounds):
 
 
 def test_slices_of_a_table_with_many_rows_grow_before_the_last_round():
-    """If words are sorted by frequency, batches use slices equal in log(1 + row / 10) equally.
+    """By Zipf's law, batches read slices that are equal in log(1 + row / 10) about equally often.
 
     The last round fills each server up to its even share, with a tenth of that share or more.
     """
@@ -57,7 +57,7 @@ def test_slices_of_a_table_with_many_rows_grow_before_the_last_round():
     logs = np.log1p(np.cumsum([0, *before_last]) / 10)
     np.testing.assert_allclose(np.diff(logs), logs[-1] / 6, rtol=0.03)  # Sizes are rounded.
     assert of_first == 500 - (10 + 41 + 170) and of_second == 500 - (21 + 85 + 343)
-    assert dealt(1000, 2, 2) == [62, 448, 438, 52]
+    assert dealt(1000, 2, 2) == [62, 448, 438, 52]  # Likewise, in fewer rounds.
     assert dealt(1000, 2, 3) == [18, 51, 142, 399, 340, 50]
     assert dealt(1500, 2, 3) == [21, 64, 196, 604, 533, 82]
     assert len(dealt(1000, 20, 4)) == 3 * 20  # A fourth round would give an empty slice.
@@ -162,7 +162,7 @@ def test_orthogonal_initial_values_do_not_depend_on_slices():
     ids=["one", "three", "unequal", "many"],
 )
 def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
-    """Vocabularies are sorted by frequency (Zipf exponent 1.05) or uniform."""
+    """Rows are sorted by frequency (Zipf exponent 1.05) or uniform. 1.2 shares are still even."""
     setter = tf.compat.v1.train.replica_device_setter(ps_tasks=servers)
     tables = [
         Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)

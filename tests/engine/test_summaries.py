@@ -292,9 +292,6 @@ def test_a_pipelined_training_resumes_with_its_figures(tmp_path):
     assert len(figures) == 22 and figures.items() <= two[STEPS].items()  # 7 of 3 tables, the loss.
 
 
-# ---- The option -------------------------------------------------------------------------------
-
-
 def asked(**kwargs):
     return options.asked_table_summaries(ee.RunConfig(tpu_config=ee.TPUConfig(**kwargs)))
 

@@ -318,8 +318,6 @@ def test_a_training_without_the_hook_and_positions_of_later_steps_are_logged(
 
 
 def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_message):
-    """`same_message` asserts that a whole message is that of tests/messages.json."""
-
     def constant():
         return {"count": tf.zeros([4, 1], tf.int64)}
 
@@ -330,7 +328,7 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_mes
     train(make(tmp_path), 2)
     refusal = harness.refusal(ValueError, train, make(tmp_path), 4, input_fn=other_input_fn)
     assert "input.ckpt-2 holds the position of another input" in refusal
-    same_message(refusal)
+    same_message(refusal)  # Asserts that the whole text is that of tests/messages.json.
     new = tmp_path / "new"
     refusal = harness.refusal(ValueError, train, make(new), input_fn=constant)
     assert "No variables to save: CheckpointInputPipelineHook saves the position of" in refusal
@@ -338,7 +336,7 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_mes
     # While a thread saves the model, training reads on. So no position belongs to the model.
     asynchronous = [saver_hook(new, async_checkpoint.AsyncCheckpointSaverHook)]
     same_message(harness.refusal(ValueError, train, make(new), 200, hooks=asynchronous))
-    # The hook saves a position with each checkpoint, so an estimator without any is refused.
+    # A position is saved with each checkpoint, and this estimator saves none.
     unsaved = make(new, save_checkpoints_steps=None, save_checkpoints_secs=None)
     same_message(harness.refusal(ValueError, CheckpointInputPipelineHook, unsaved))
     said = harness.refusal(ValueError, CheckpointInputPipelineHook, make(new), "sometimes")

@@ -76,6 +76,7 @@ def test_install_replaces_every_name_before_tensorflow_is_imported():
 
 @pytest.mark.slow
 def test_install_after_tensorflow_is_imported_can_be_undone():
+    """Each attribute of each module is as before, but for what lazy modules cache (`_tfmw...`)."""
     processes.run(
         f"""
     import sys

@@ -90,11 +90,8 @@ def test_overridden_optimizer_gradients_are_called():
 
 
 def test_an_override_with_todays_signature_is_unchanged():
-    def today(self, inputs, reduction_axes, keep_dims, mask=None):
-        return inputs
-
-    def any_arguments(self, *args, **kwargs):
-        return args
+    def today(self, inputs, reduction_axes, keep_dims, mask=None): ...
+    def any_arguments(self, *args, **kwargs): ...
 
     for own in ({"_moments": today}, {"_moments": any_arguments}, {}):
         made = type("Made", (layers.BatchNormalization,), own)

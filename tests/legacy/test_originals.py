@@ -32,10 +32,8 @@ library = loader.load_op_library("_rnn_ops.so")
 GRUCell = "the original, which TensorFlow has today"
 @ops.RegisterShape("Old")
 def shape(op): return 1
-class Derived(gone.Base, rnn_cell_impl.GRUCell):
-    pass
-class Cell(rnn_cell_impl.GRUCell):
-    pass
+class Derived(gone.Base, rnn_cell_impl.GRUCell): pass
+class Cell(rnn_cell_impl.GRUCell): pass
 def missing(): return gone.function(1)
 """,
     "rnn/ops/__init__.py": "",

@@ -33,8 +33,7 @@ def supplied():
 
 
 def test_names_of_python_and_numpy_have_their_old_meaning(supplied):
-    def function(a, b=2, *c, **d):
-        pass
+    def function(a, b=2, *c, **d): ...
 
     assert inspect.getargspec(function) == (["a", "b"], "c", "d", (2,))
     assert inspect.getargspec(function).keywords == "d"
@@ -51,8 +50,7 @@ def test_names_of_python_and_numpy_have_their_old_meaning(supplied):
     assert np.NaN is np.nan and np.unicode_ is np.str_
 
 
-FILE = processes.ROOT / "tests" / "data" / "removed_aliases.json"
-USES = json.loads(FILE.read_text())
+USES = json.loads((processes.ROOT / "tests" / "data" / "removed_aliases.json").read_text())
 """Use of a removed name -> its value, as in NumPy 1.26 if that version has the name."""
 
 

@@ -12,7 +12,6 @@ GONE = (
 ).split()
 """Modules that tf.compat.v1 itself has removed."""
 
-
 EVERY_FORM = f"""
     MODULES = {[name for name in MODULES if name not in GONE]}
     import importlib, sys, types

@@ -104,10 +104,6 @@ def branching_model(features, labels, mode, spec):
     return spec(mode, loss=loss, train_op=train_op)
 
 
-def two_batches(params=None):
-    return tf.data.Dataset.from_tensors(({"x": [-1.0, -3.0]}, [0.0, 0.0])).repeat(2)
-
-
 @pytest.mark.parametrize("kind", ["plain", pytest.param("local", marks=pytest.mark.slow)])
 def test_a_strategys_model_branches_and_causes_no_warning(kind, installed, tmp_path, caplog):
     """The log has no line of AutoGraph, and no warning of TensorFlow about the global step.
@@ -119,7 +115,8 @@ def test_a_strategys_model_branches_and_causes_no_warning(kind, installed, tmp_p
     warns = harness.AfterStep(lambda *_: tf.compat.v1.logging.warning(text))
     run = {**harness.SILENT, "train_distribute": STRATEGIES["MirroredStrategy"]()}
     estimator = harness.of_kind(kind, branching_model, tmp_path, run=run)
-    estimator.train(two_batches, hooks=[warns])
+    batch = {"x": [-1.0, -3.0]}, [0.0, 0.0]
+    estimator.train(lambda: tf.data.Dataset.from_tensors(batch).repeat(2), hooks=[warns])
     # Two steps at rate 0.5. The loss is -weight * mean(-1, -3), so its gradient is 2.
     assert estimator.get_variable_value("weight") == 1.0 - 2 * 0.5 * 2.0
     assert estimator.get_variable_value("global_step") == 2

@@ -192,15 +192,12 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
     The first slice of the second table is on another server than that of the first.
     """
     in_shards(2)
-    first, second = (
-        dict.fromkeys(
-            "ab",
-            ee.TableConfig(
-                rows, 2, tf.compat.v1.constant_initializer(initial(rows, 2, start)), "sum"
-            ),
-        )
-        for rows, start in ((1500, 0.0), (1000, 1e4))
-    )
+
+    def tables(rows, start):
+        values = tf.compat.v1.constant_initializer(initial(rows, 2, start))
+        return dict.fromkeys("ab", ee.TableConfig(rows, 2, values, "sum"))
+
+    first, second = tables(1500, 0.0), tables(1000, 1e4)
     words = [f"w{number}" for number in range(1500)]
     later = [f"w{number}" for number in range(1999, -1, -2)]  # New: the 250 words w1999 to w1501.
     after_a_step(tmp_path / "old", first)
@@ -280,8 +277,6 @@ def old(tmp_path_factory):
     values = {f"fruit{field}": np.ones([6, 3], np.float32) for field in FIELDS}
     return write_checkpoint(tmp_path_factory.mktemp("vocabularies"), values)
 
-
-# ---- The program's own settings ----------------------------------------------------------------
 
 FIELDS = ("", "/Adam/m", "/Adam/v")
 BACKUP = 3.0
@@ -386,8 +381,6 @@ def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
     loss = saved["scale"] * np.sum(saved[NAMES["column"]][0] ** 2)
     np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-6)
 
-
-# ---- What is refused ---------------------------------------------------------------------------
 
 OURS = "vocabulary_warm_start: "
 REFUSED = {

@@ -145,12 +145,8 @@ def assert_equals_numpy(got):
 
 def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
     """The mean of equal layers has one layer's gradient."""
-    names = (
-        "recompute_grad of a part",
-        "recompute_grad twice",
-        "custom_gradient of the activation",
-    )
-    names += ("map_fn that captures it", "cond", "function in recompute_grad")
+    names = "recompute_grad of a part", "recompute_grad twice", "custom_gradient of the activation"
+    names += "map_fn that captures it", "cond", "function in recompute_grad"
 
     def output(features, w):
         return tf.add_n([output_of(name)(features, w) for name in names]) / len(names)
