@@ -103,7 +103,7 @@ def test_dense_weights_are_checked_at_run_time():
             (np.ones([2, 1]), " has 4 ids but 2 weights."),
             (np.ones([4, 1]), ": its weights have other indices than its ids."),
         ):
-            fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
+            fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}  # -1 counts.
             said = f"Feature x of table users{message}"
             check_fails(said, session.run, [read.ids, read.weights], fed)
 
@@ -316,7 +316,7 @@ SPARSE = {
     [
         (None, {}, {"x": [4, 5, -1]}, [ROWS[4], NONE, NONE]),
         ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], NONE, NONE]),
-        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, NONE, ROWS[3]]),
+        ("mean", {"weight_key": "w"}, SPARSE, [(ROWS[1] + 3 * ROWS[2]) / (1 + 3), NONE, ROWS[3]]),
         ("sum", {"max_sequence_length": 2}, SPARSE, [[ROWS[1], NONE], [NONE] * 2, [ROWS[3], NONE]]),
     ],
 )

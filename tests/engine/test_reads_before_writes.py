@@ -150,7 +150,7 @@ def test_a_variable_is_read_first(resource, version, read, write):
 @pytest.mark.parametrize("resource", [True, False])
 @pytest.mark.parametrize("every_step", [True, False])
 def test_a_separately_fetched_value_is_read_first(resource, every_step):
-    """A fetch beside the train_op is of every step, as a loss, or of some, as a summary."""
+    """Every step fetches the value beside the train_op, as a loss, or some do, as a summary."""
     with tf.Graph().as_default():
         variable = variable_of(resource)
         # A read that only some steps fetch can join every step if it waits for nothing else.
@@ -312,7 +312,7 @@ def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
             options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
             metadata = v1.RunMetadata()
             session.run(write, options=options, run_metadata=metadata)
-            assert session.run([row, write])[0].tolist() == [-1.0] * 4
+            assert session.run([row, write])[0].tolist() == [1.0 - 2] * 4  # After 2 steps.
     nodes = [node for device in metadata.step_stats.dev_stats for node in device.node_stats]
     allocated = [memory.total_bytes for node in nodes for memory in node.memory]
     assert max(allocated, default=0) < 1 << 18  # The table has 1 << 24.

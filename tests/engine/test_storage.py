@@ -271,7 +271,7 @@ def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypat
 
 
 def test_machine_memory_of_this_machine_is_plausible():
-    assert sizes.machine_memory() > 1 << 28
+    assert sizes.machine_memory() > 1 << 28  # 256 MiB.
 
 
 def test_physical_memory_is_endless_if_the_system_does_not_report_it(monkeypatch):

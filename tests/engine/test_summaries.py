@@ -331,7 +331,7 @@ def test_table_summaries_are_written_by_default(cores, variable, tmp_path, monke
 
     def config(save_summary_steps, **kwargs):
         assert save_summary_steps < 100
-        return ee.RunConfig(save_summary_steps=100, **kwargs)
+        return ee.RunConfig(save_summary_steps=100, **kwargs)  # So rare that they are on.
 
     batch = inputs(steps=1)
     trained(tmp_path, spec_of(), batch, cores, summaries=None, steps=1, config=config)

@@ -134,12 +134,12 @@ def test_a_step_reads_the_writes_of_earlier_steps(tmp_path, resource_variables, 
     trained = estimator(program, tmp_path, **options)
     trained.train(input_fn, max_steps=STEPS)
     cores = options.get("cores") or 1
-    of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]  # Counter, weight, step, rate.
+    # Counter, weight (of gradient 1 and rate 1), step, and a rate that decays within 8 steps.
+    of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]
     assert program.received == [[[one] * cores for one in of_step] for of_step in of_steps]
     fetched = [] if options.get("cores") else [[float(n)] for n in range(STEPS)]
     assert program.fetches.values == fetched
-    # A TPU refuses summaries in its computation.
-    shown = [] if options.get("cores") else list(range(STEPS))
+    shown = [] if options.get("cores") else list(range(STEPS))  # A TPU refuses summaries.
     of_steps = harness.summaries(tmp_path).values()
     for tag in ("late", "late_step"):
         assert [values[tag] for values in of_steps if tag in values] == shown
@@ -147,12 +147,11 @@ def test_a_step_reads_the_writes_of_earlier_steps(tmp_path, resource_variables, 
     assert values["counter"] == -values["weight"] == values["global_step"] == STEPS
     if options.get("tables"):
         (table,) = (value for name, value in values.items() if value.shape == (3, 2))
-        # The mean is over 16 values, and eight samples use the row.
+        # The mean is over 16 values, eight samples use the row, and the multiplier is 1 + n.
         total = sum(8 / 16 * (1 + n) for n in range(STEPS))
         np.testing.assert_allclose(table, [[-total, -total], [0, 0], [0, 0]], rtol=1e-6)
     metrics = trained.evaluate(input_fn, steps=4)
-    # Four steps begin with a counter of 6, 7, 8 and 9.
-    assert metrics["late 0"] == np.mean([6, 7, 8, 9])
+    assert metrics["late 0"] == np.mean([6, 7, 8, 9])  # The counter as each of 4 steps begins.
     assert [metrics[f"late {i}"] for i in (1, 2, 3)] == [-STEPS, STEPS, 1 - STEPS / 8]
 
 

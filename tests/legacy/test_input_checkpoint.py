@@ -304,9 +304,10 @@ def test_a_training_without_the_hook_and_positions_of_later_steps_are_logged(
     made.train(input_fn, max_steps=7)
     said = said_in_training(caplog, made, 8)
     assert "no position of the input was saved with the model at step 7" in said
-    same_message(said)
+    same_message(said)  # Asserts that the whole text is that of tests/messages.json.
     # Batches 1 to 4 with the hook, batches 1 to 3 without it, and batch 5 with it again.
     check_counts(harness.saved(tmp_path, 8), [*batches()[:4], *batches()[:3], batches()[4]])
+    # A new model begins in the folder, in which only the position of step 8 is left.
     for path in glob.glob(f"{tmp_path}/*model.ckpt*"):
         os.remove(path)
     os.remove(tmp_path / "checkpoint")

@@ -199,7 +199,7 @@ def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_messa
             call(make("own", tmp_path, name="weights"), tmp_path)
         said = "Key weights not found in checkpoint: it is [3, 4], and of that shape the checkpoint"
         assert f"{said} has w, u, v" in raised.value.message
-        same_message(raised.value.message)
+        same_message(raised.value.message)  # The whole text is in tests/messages.json.
 
 
 def test_the_evaluation_of_an_untrained_model_is_a_warning(tmp_path, caplog):

@@ -436,7 +436,7 @@ def test_a_missing_file_or_checkpoint_is_refused(old, tmp_path):
 
 def test_a_column_without_a_table_is_refused(old):
     words = tf.feature_column.categorical_column_with_vocabulary_list("fruit", NEW)
-    columns = [tf.feature_column.embedding_column(words, 3)]
+    columns = [tf.feature_column.embedding_column(words, 3)]  # Ordinary, so without a table.
     spec = ee.EmbeddingConfigSpec(columns, ee.AdamParameters(0.5))
     call = ee.vocabulary_warm_start, old, spec, {"fruit": (OLD, NEW)}
     assert "has 'fruit', and the spec has no such table" in harness.refusal(ValueError, *call)
