@@ -84,10 +84,8 @@ def test_bad_values_stop_the_step(features, given, message):
 
 
 def test_features_of_other_batch_sizes_stop_the_step():
-    other = (
-        "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
-        "need the same number."
-    )
+    other = "Feature y of table users has 3 samples, but feature x has 2."
+    other += " All features of a batch need the same number."
     both = {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])}
     check_fails(other, check, table_of(X, Y), both)
 
@@ -228,22 +226,24 @@ def test_combiner_none_takes_one_id_per_sample():
     assert said.startswith("Feature x of table users: its table has combiner None, so ids must")
 
 
+SMALL, LARGE = (Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40)))
+
+
+def read_ids(table, key, ids, dtype=tf.int64, drop=None):
+    return inputs.source_of(table, Feature(key), {key: tf.constant(ids, dtype)}, drop).ids
+
+
 def test_the_first_bad_id_of_several_tables_is_named():
     """Each id is compared with the size of its own table, though all ids are checked at once."""
-    small, large = (
-        Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40))
-    )
-
-    def read(table, key, ids, dtype=tf.int64, drop=None):
-        return inputs.source_of(table, Feature(key), {key: tf.constant(ids, dtype)}, drop).ids
-
-    good = [read(small, "x", [2, 0], tf.int32), read(large, "y", [2**40 - 1, 3])]
+    good = [read_ids(SMALL, "x", [2, 0], tf.int32), read_ids(LARGE, "y", [2**40 - 1, 3])]
     bad_input.checked(good)
     for others, ids, bad in (([], [1, 7, -1, 4], 7), (good, [-5, 1], -5)):
         said = f"Feature z of table s: id {bad} is outside [0, 3).{DROP}"
-        check_fails(said, bad_input.checked, [*others, read(small, "z", ids)])
-    # No int32 exceeds the large table. A negative id is dropped all the same.
-    kept = read(large, "z", [0, -5, 1], tf.int32, DroppedIds(count=False).drop)
+        check_fails(said, bad_input.checked, [*others, read_ids(SMALL, "z", ids)])
+
+
+def test_a_negative_id_is_dropped_even_if_the_dtype_has_no_id_that_is_too_large():
+    kept = read_ids(LARGE, "z", [0, -5, 1], tf.int32, DroppedIds(count=False).drop)
     assert kept.ids.numpy().tolist() == [0, 1]
 
 

@@ -162,7 +162,7 @@ def test_orthogonal_initial_values_do_not_depend_on_slices():
     ids=["one", "three", "unequal", "many"],
 )
 def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
-    """Rows are sorted by frequency (Zipf exponent 1.05) or uniform. 1.2 shares are still even."""
+    """Rows are sorted by frequency (Zipf exponent 1.05) or uniform. 1.2 shares are the limit."""
     setter = tf.compat.v1.train.replica_device_setter(ps_tasks=servers)
     tables = [
         Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)

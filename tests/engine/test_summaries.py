@@ -253,7 +253,7 @@ def test_unknown_words_are_not_counted(tmp_path):
     estimator.train(harness.input_fn_of([(given, np.zeros(2))]), max_steps=1)
     values = harness.summaries(tmp_path)[1]
     figures = {"ids": 3, "distinct_ids": 2, "rows_updated": 2, "gradient_norm": 1.5 * np.sqrt(2)}
-    for name, value in figures.items():  # Row a is in two samples, row b in one.
+    for name, value in figures.items():  # Gradients are [2, 2] of row a, in 2 samples, [1, 1] of b.
         np.testing.assert_allclose(values[f"embedding/tbl_words/{name}"], value, 1e-5)
 
 
@@ -267,9 +267,8 @@ def test_bad_input_fails_before_the_figures(pipelined, tmp_path):
     negative = np.array([-4, 3])
     features["ragged"] = features["ragged"]._replace(dense_shape=negative)
     batches = harness.input_fn_of([(features, gradients)] * 2)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"the dense shape \[-4 3\] of its ids"
-    ):
+    said = r"the dense shape \[-4 3\] of its ids"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         trained(tmp_path, spec_of(pipelined=pipelined), batches)
 
 
@@ -316,9 +315,8 @@ def test_table_summaries_follow_the_option_and_the_environment(monkeypatch):
 def test_table_summaries_are_on_by_default_if_rare(every, wanted, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     assert options.table_summaries_on_host(ee.RunConfig(save_summary_steps=every)) is wanted
-    chosen = ee.RunConfig(
-        save_summary_steps=every, tpu_config=ee.TPUConfig(table_summaries=not wanted)
-    )
+    chosen = ee.TPUConfig(table_summaries=not wanted)
+    chosen = ee.RunConfig(save_summary_steps=every, tpu_config=chosen)
     assert options.table_summaries_on_host(chosen) is bool(every and not wanted)
 
 

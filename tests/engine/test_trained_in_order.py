@@ -44,9 +44,8 @@ def resource_variables():
 def spec_of(tables):
     if not tables:
         return None
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("ids", 3), 2, initializer=tf.zeros_initializer()
-    )
+    ids = fc.categorical_column_with_identity("ids", 3)
+    column = fc.embedding_column(ids, 2, initializer=tf.zeros_initializer())
     return ee.EmbeddingConfigSpec(
         feature_columns=[column],
         optimization_parameters=ee.StochasticGradientDescentParameters(1.0),

@@ -69,7 +69,7 @@ def test_install_replaces_every_name_before_tensorflow_is_imported():
     ee.install()
     {EVERY_NAME}
     ee.uninstall()
-    assert tpu_estimator is not __import__("sys").modules[tpu_estimator.__name__]
+    assert tpu_estimator is not __import__("sys").modules[tpu_estimator.__name__]  # Restored.
         """
     )
 

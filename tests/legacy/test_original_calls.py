@@ -106,7 +106,7 @@ def test_calls_give_the_results_of_tensorflow_1_15(modules, tmp_path):
 def test_tensorflow_1_15_writes_the_expected_results(modules):
     actual = json.loads(originals.run("contrib_calls.py", *modules).stdout)
     for line, want in expected_of(modules).items():
-        assert len(want) == 2, (line, want)
+        assert len(want) == 2, (line, want)  # An error would be one text.
         contrib_calls.same(actual[line], want, line, 1e-4 if "GGTOptimizer" in line else 1e-6)
 
 

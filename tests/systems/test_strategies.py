@@ -140,9 +140,8 @@ def test_two_threads_train_their_own_tables_at_once(shards, tmp_path):
         gradient = np.full([4, 2], number + 0.5, np.float32)
         batch = {"x": np.array([1, 3, number, 4])}, {"x": gradient}
         model_fn, model_dir = harness.gradient_model_fn(["x"]), tmp_path / str(number)
-        one = harness.estimator(
-            model_fn, spec_of(start), model_dir, num_shards=shards[number], run=harness.SILENT
-        )
+        where = {"num_shards": shards[number], "run": harness.SILENT}
+        one = harness.estimator(model_fn, spec_of(start), model_dir, **where)
         one.train(harness.input_fn_of([batch] * 2), steps=2)
         sums = np.zeros([5, 2])
         np.add.at(sums, batch[0]["x"], gradient)
