@@ -8,6 +8,7 @@ prints {seed: {name: values}} as JSON. Tables are trained by optimizers that a g
 alone: stock looks row 0 up where a sample has no id. `laws` trains by all optimizers.
 """
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -281,10 +282,7 @@ class Program:
             return {"logit": v1.metrics.mean(logits), "error": error}
 
         def model_fn(features, labels, mode, params):
-            if self.scope:
-                with v1.variable_scope(self.scope):
-                    x = hidden(features)
-            else:
+            with v1.variable_scope(self.scope) if self.scope else contextlib.nullcontext():
                 x = hidden(features)
             logits = logits_of(x)
             if mode == "infer":

@@ -42,20 +42,10 @@ def model_fn(features, labels, mode, params):
     return model_fn_lib.EstimatorSpec(mode, {"x": features}, loss, train_op)
 
 
-def without_spec(features, labels, mode, params):
-    return None
-
-
-def without_features(labels, mode, params):
-    return None
-
-
-def without_params(features, labels, mode):
-    return None
-
-
-def unknown(features, labels, mode, params, extra):
-    return None
+def without_spec(features, labels, mode, params): ...
+def without_features(labels, mode, params): ...
+def without_params(features, labels, mode): ...
+def unknown(features, labels, mode, params, extra): ...
 
 
 def input_fn(params):

@@ -374,12 +374,7 @@ def other_ways() -> dict[str, Spelling]:
 
     def in_a_function(features: Any, columns: Any) -> Any:
         layer = dense(columns)
-
-        @tf.function
-        def called() -> Any:
-            return layer(features)
-
-        return called()
+        return tf.function(lambda: layer(features))()
 
     one_input_layer_for_each = each_in_scope(
         lambda columns: lambda features: input_layer(features, columns),

@@ -108,10 +108,6 @@ def l2(variable):
     return PENALTY * v1.reduce_sum(variable * variable)
 
 
-def doubled(getter, *args, **kwargs):
-    return 2.0 * getter(*args, **kwargs)
-
-
 def only_dense(optimizer, loss, step):
     return optimizer.minimize(loss, step, [v for v in v1.trainable_variables() if v.op.name == "w"])
 
@@ -141,7 +137,9 @@ CASES = {
     "every second step": {"train": every_second},
     "tape": {"layer": in_tape, "train": by_tape},
     "tf.gradients": {"train": by_gradients},
-    "custom_getter": {"layer": in_scope(custom_getter=doubled)},
+    "custom_getter": {
+        "layer": in_scope(custom_getter=lambda getter, *of, **kw: 2.0 * getter(*of, **kw))
+    },
     "stop_gradient": {"layer": lambda f, c: tf.stop_gradient(input_layer(f, c))},
     "var_list": {"train": only_dense},
     "partitioner": {"layer": in_scope(partitioner=v1.fixed_size_partitioner(2))},
@@ -223,10 +221,7 @@ WARNINGS = {
     "var_list": UNREACHED,
 }
 """Case -> the start of our warning."""
-AS_STOCK = (
-    *("as it is", "tf.gradients", "tape", "stop_gradient", "var_list", "partitioner"),
-    "constraint",
-)
+AS_STOCK = ["as it is", *"tf.gradients tape stop_gradient var_list partitioner constraint".split()]
 """Cases that train all variables as in stock. Some warn nevertheless: they train no table."""
 
 

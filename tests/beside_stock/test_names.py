@@ -160,7 +160,9 @@ def test_refuses_a_column_in_two_layers(layer, place, tmp_path, same_message):
         make = spellings.layers()[layer]
         return [make([by_key[key]])(features) for key in ("c0", "c1", "c0")]
 
-    same_message(refused(program, tmp_path, place=place))
+    said = refused(program, tmp_path, place=place)
+    assert "model_fn uses the column of 'c0' in two layers, but its table has one variable" in said
+    same_message(said)  # Asserts that the whole text is that of tests/messages.json.
 
 
 WITH_MODEL = "Table '{}' would share the variable '{}' with model_fn"
@@ -239,7 +241,9 @@ def test_refuses_a_slot_variable_of_two_tables(tmp_path, same_message):
 
     optimizer = embedding.Adagrad(0.5, slot_variable_creation_fn=create)
     made, input_fn = dict_estimator(["a", "b"], tmp_path / "model", optimizer=optimizer)
-    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
+    said = harness.refusal(ValueError, made.train, input_fn, steps=1)
+    assert said.startswith("Tables 'a' and 'b' would share the variable 'mine'")
+    same_message(said)  # Asserts that the whole text is that of tests/messages.json.
 
 
 def test_a_table_may_have_the_name_of_an_op(tmp_path):

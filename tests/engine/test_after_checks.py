@@ -117,9 +117,9 @@ def test_a_failed_check_stops_every_write(kind, use_native, version, native, mon
             np.testing.assert_equal(session.run(model.variables), before)
         model.run(session)
         for name, value in session.run(model.variables).items():
-            if HELPER_VARIABLE not in name:
+            if HELPER_VARIABLE not in name:  # It only lets optimizers compute gradients.
                 assert np.any(value != before[name]), name
-    if kind == "loop" and version == 1:
+    if kind == "loop" and version == 1:  # Its ops are in the graph itself.
         assert any(op.type == "Enter" for op in model.step.graph.get_operations())
 
 

@@ -55,17 +55,19 @@ def test_a_rate_function_may_return_a_tensor():
 
 
 def test_only_rates_that_a_step_computes_are_checked():
+    """Constants were checked when the graph was built. A check returns False for a problem."""
     functions = {"a": None, "b": lambda step: 0.25, "c": lambda step: step * 0.5}
     configs = {name: TableConfig(4, 2, learning_rate_fn=one) for name, one in functions.items()}
     spec = harness.tables_spec(configs, embedding.SGD(0.5), experimental_gradient_multiplier_fn=max)
     tables = tables_of(spec)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.placeholder(tf.float32, [])
-        found = rates.table_rates(tables, step)
-        assert rates.problems(spec, tables[:2], found[:2], tf.constant(2.0)) == []  # Constants.
-        rate_and_factor_hold = [one for one, _ in rates.problems(spec, tables, found, found[2])]
+        a, b, c = rates.table_rates(tables, step)
+        assert rates.problems(spec, tables[:2], [a, b], tf.constant(2.0)) == []
+        # `c` is a table's rate and also the multiplier of gradients, which may be negative.
+        checks = [holds for holds, _ in rates.problems(spec, tables, [a, b, c], multiplier=c)]
         for value, want in ((0, [True, True]), (-1, [False, True]), (np.inf, [False, False])):
-            assert session.run(rate_and_factor_hold, {step: value}) == want
+            assert session.run(checks, {step: value}) == want
 
 
 def test_a_rate_of_wrong_shape_fails_at_run_time():
@@ -73,13 +75,11 @@ def test_a_rate_of_wrong_shape_fails_at_run_time():
         rate_of(lambda step: tf.compat.v1.placeholder_with_default(step[tf.newaxis], None))
 
 
-def nothing(step=7):
-    pass
+def nothing(step=7): ...
 
 
 class Schedule:
-    def __call__(self, step=7):
-        return None
+    def __call__(self, step=7): ...
 
 
 NONE = " returned None; it must return a number or a scalar tensor. Is its `return` missing?"

@@ -84,10 +84,8 @@ def test_bad_values_stop_the_step(features, given, message):
 
 
 def test_features_of_other_batch_sizes_stop_the_step():
-    other = (
-        "Feature y of table users has 3 samples, but feature x has 2. All features of a batch "
-        "need the same number."
-    )
+    other = "Feature y of table users has 3 samples, but feature x has 2."
+    other += " All features of a batch need the same number."
     both = {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])}
     check_fails(other, check, table_of(X, Y), both)
 
@@ -103,7 +101,7 @@ def test_dense_weights_are_checked_at_run_time():
             (np.ones([2, 1]), " has 4 ids but 2 weights."),
             (np.ones([4, 1]), ": its weights have other indices than its ids."),
         ):
-            fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}
+            fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}  # -1 counts.
             said = f"Feature x of table users{message}"
             check_fails(said, session.run, [read.ids, read.weights], fed)
 
@@ -122,8 +120,8 @@ def test_a_sequence_of_another_batch_size_is_refused(known_by):
 def test_two_ids_at_one_position_are_accepted_if_they_are_cut_off():
     short = Feature("x", max_sequence_length=2)  # Cuts position 2.
     (read,) = check(table_of(short), {"x": REPEATED})
-    assert read.segments.numpy().tolist() == [0, 3]
     assert read.samples.numpy().tolist() == [0, 1]
+    assert read.segments.numpy().tolist() == [0 * 2 + 0, 1 * 2 + 1]  # Sample * length + position.
 
 
 @pytest.mark.parametrize("limit", [0, 2])
@@ -181,6 +179,7 @@ def test_parts_of_unknown_shape_must_fit(parts, want, monkeypatch):
     [(8 * 20, 2, 0, 10), (8 * 20, 2, 3, 3), (8, 2, 0, 1), (2**60, 1, 0, 2**31 - 1)],
 )
 def test_the_largest_batch_fits_into_memory(memory, dimension, length, most, monkeypatch):
+    """The largest batch has at least one sample, and at most as many as an int32 counts."""
     monkeypatch.setattr(sizes, "physical", lambda: memory)
     table, feature = Table("t", TableConfig(5, dimension), ()), Feature("x", length)
     assert structure_checks.most_samples(table, feature) == most
@@ -227,32 +226,38 @@ def test_combiner_none_takes_one_id_per_sample():
     assert said.startswith("Feature x of table users: its table has combiner None, so ids must")
 
 
+SMALL, LARGE = (Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40)))
+
+
+def read_ids(table, key, ids, dtype=tf.int64, drop=None):
+    return inputs.source_of(table, Feature(key), {key: tf.constant(ids, dtype)}, drop).ids
+
+
 def test_the_first_bad_id_of_several_tables_is_named():
-    small, large = (
-        Table(name, TableConfig(size, 2), ()) for name, size in (("s", 3), ("l", 2**40))
-    )
-
-    def read(table, key, ids, dtype=tf.int64, drop=None):
-        return inputs.source_of(table, Feature(key), {key: tf.constant(ids, dtype)}, drop).ids
-
-    good = [read(small, "x", [2, 0], tf.int32), read(large, "y", [2**40 - 1, 3])]
+    """Each id is compared with the size of its own table, though all ids are checked at once."""
+    good = [read_ids(SMALL, "x", [2, 0], tf.int32), read_ids(LARGE, "y", [2**40 - 1, 3])]
     bad_input.checked(good)
     for others, ids, bad in (([], [1, 7, -1, 4], 7), (good, [-5, 1], -5)):
         said = f"Feature z of table s: id {bad} is outside [0, 3).{DROP}"
-        check_fails(said, bad_input.checked, [*others, read(small, "z", ids)])
-    # No int32 exceeds the large table. A negative id is dropped all the same.
-    kept = read(large, "z", [0, -5, 1], tf.int32, DroppedIds(count=False).drop)
+        check_fails(said, bad_input.checked, [*others, read_ids(SMALL, "z", ids)])
+
+
+def test_a_negative_id_is_dropped_even_if_the_dtype_has_no_id_that_is_too_large():
+    kept = read_ids(LARGE, "z", [0, -5, 1], tf.int32, DroppedIds(count=False).drop)
     assert kept.ids.numpy().tolist() == [0, 1]
 
 
 def arrays(indices, ids, shape=(2, 4), places=None):
+    """Returns a SparseTensor's arrays. `places` also has the indices of values without an id."""
     parts = {"values": ids, "indices": np.reshape(indices, [-1, 2]), "shape": shape}
     return {key: np.array(part) for key, part in parts.items()} | {"places": places}
 
 
 CUT = ([0, 0], [1, 2], [1, 3], [1, 3]), [0, 4, 1, 1]  # Two ids are cut off.
 BESIDE = inputs.SparsePlaces(np.array([[0, 0], [0, 4]]), np.array([2, 4]))  # A column too far.
-READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}  # Was read already.
+# A feature after it was read. "uncut" has the ids before a sequence was cut. "fit" has the numbers
+# of ids and weights, and whether their indices are the same.
+READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}
 
 
 @pytest.mark.parametrize(
@@ -280,20 +285,23 @@ READY = {"ids": np.array([0]), "segments": np.array([0]), "batch": 2}  # Was rea
     ],
 )
 def test_the_first_problem_is_found_in_arrays(given, message):
-    """`explanation` searches the NumPy arrays of a batch. A message of None: no problem."""
+    """`explanation` searches the arrays of feature a, which is good, and those `given` for x.
+
+    A message of None: it finds no problem if the batch size is 2 or unknown.
+    """
     table, value = Table("t", TableConfig(5, 2), ()), tf.constant([[0]])
     features = Feature("a"), Feature("x", max_sequence_length=3)
     sources = [inputs.Source(table, one, value, None) for one in features]
-    search = [sources, [{"values": np.array([[0], [4]])}, given], [2, 2]]
+    search = sources, [{"values": np.array([[0], [4]])}, given]
+    explain = functools.partial(explanation, *search, [2, 2])  # Memory holds 2 samples of each.
     if message is None:
-        assert explanation(*search, None) is explanation(*search, 2) is None
-        assert "a of table t has 2 samples, but the batch size is 4." in explanation(*search, 4)
+        assert explain(size=None) is explain(size=2) is None
+        assert "a of table t has 2 samples, but the batch size is 4." in explain(size=4)
     else:
-        assert explanation(*search, None).startswith(f"Feature x of table t{message}")
+        assert explain(size=None).startswith(f"Feature x of table t{message}")
 
 
 # Bad ids are dropped and counted if the program asks for it.
-
 
 ROWS = np.arange(10, dtype=np.float32).reshape(5, 2) + 1
 NONE = [0, 0]  # The activation of a sample without an id.
@@ -308,7 +316,7 @@ SPARSE = {
     [
         (None, {}, {"x": [4, 5, -1]}, [ROWS[4], NONE, NONE]),
         ("mean", {}, {"x": [[4], [2**40], [-3]]}, [ROWS[4], NONE, NONE]),
-        ("mean", {"weight_key": "w"}, SPARSE, [ROWS[1] / 4 + ROWS[2] * 0.75, NONE, ROWS[3]]),
+        ("mean", {"weight_key": "w"}, SPARSE, [(ROWS[1] + 3 * ROWS[2]) / (1 + 3), NONE, ROWS[3]]),
         ("sum", {"max_sequence_length": 2}, SPARSE, [[ROWS[1], NONE], [NONE] * 2, [ROWS[3], NONE]]),
     ],
 )
@@ -327,11 +335,10 @@ def test_a_dropped_id_gives_zeros(combiner, how, features, want):
 
 
 def test_a_column_may_lack_its_weights_until_the_batch_is_read():
+    """Reading the batch names the missing weights. Reshaping ids for that must not fail before."""
     table = Table("t", TableConfig(5, 2), (Feature("x", column_name="c", weight_key="w"),))
-    given = {"x": tf.zeros([2, 1, 3])}  # Without "w".
-    assert {key: one.shape for key, one in integers.as_matrices([table], given).items()} == {
-        "x": [2, 3]
-    }
+    shaped = integers.as_matrices([table], {"x": tf.zeros([2, 1, 3])})
+    assert shaped.keys() == {"x"} and shaped["x"].shape == [2, 3]
 
 
 def make(model_dir, bad_ids):
@@ -349,6 +356,7 @@ def batch(x, y):
 
 
 GRADIENT = np.array([[1, -1], [4, -4]], np.float32)
+# Of batches x, y. The tables have the rows 0 to 4, so the bad ids are 5, -7, 99 and 5.
 BATCHES = harness.input_fn_of([batch([1, 5], [1, 1]), batch([-7, 99], [3, 5])])
 
 
@@ -357,13 +365,13 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     estimator = make(tmp_path, "drop")
     estimator.train(BATCHES, steps=2)
     want = {"x": ROWS.copy(), "y": ROWS.copy()}
-    want["x"][1] -= [0.5, -0.5]
-    want["y"][[1, 3]] -= [[2.5, -2.5], [0.5, -0.5]]
+    want["x"][1] -= 0.5 * GRADIENT[0]  # SGD of rate 0.5.
+    want["y"][[1, 3]] -= 0.5 * np.array([GRADIENT.sum(0), GRADIENT[0]])  # Both samples read row 1.
     got = harness.saved(tmp_path, 2)
     harness.assert_same(got, {"global_step": 2, **want}, 1e-7, 0.0)
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
-    assert counted == [[1, 0], [3, 1]]
+    assert counted == [[1, 0], [1 + 2, 0 + 1]]  # Since the training began.
     names = "dropped_ids", "ids", "distinct_ids", "rows_updated", "gradient_norm", "row_norm"
     for step, name, *values in (
         (1, "x", 1, 1, 1, 1, 2**0.5, np.linalg.norm(want["x"][1])),  # Gradient [1, -1].
@@ -381,7 +389,8 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
     x = np.array([want["x"][1], [0, 0], [0, 0], [0, 0]])
     y = np.array([*want["y"][[1, 1, 3]], [0, 0]])
     metrics = estimator.evaluate(BATCHES, steps=2)
-    np.testing.assert_allclose(metrics["loss"], np.sum((x + y) * np.tile(GRADIENT, [2, 1])) / 2)
+    losses = np.sum(((x + y) * np.tile(GRADIENT, [2, 1])).reshape(2, -1), 1)  # Of each batch.
+    np.testing.assert_allclose(metrics["loss"], np.mean(losses))
     predictions = list(estimator.predict(BATCHES))
     np.testing.assert_allclose([one["x"] for one in predictions], x)
     np.testing.assert_allclose([one["y"] for one in predictions], y)

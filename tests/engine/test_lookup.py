@@ -51,7 +51,10 @@ def test_vocabulary_list_maps_integers_to_ids(form):
 
 def test_sequence_keeps_positions_of_unknown_integers():
     column = fc.sequence_categorical_column_with_vocabulary_list("x", VOCABULARY, dtype=tf.int64)
-    assert read(column, FORMS["sparse"], max_sequence_length=2) == [[1, 3, 2], [0, 4, 5]]
+    value = harness.sparse([[99, 7], [99], [41, 2]], np.int64)  # 99 is unknown.
+    ids, segments = read(column, lambda: tf.SparseTensor(*value), max_sequence_length=2)
+    assert ids == [1, 3, 2]
+    assert segments == [0 * 2 + 1, 2 * 2 + 0, 2 * 2 + 1]  # Sample * length + position.
 
 
 def test_default_value_replaces_integers_outside():

@@ -6,16 +6,17 @@ from estimator_emb.engine import pipelining
 
 
 def test_kept_tensors_are_saved_and_restored():
+    """A call gets the ids that the previous call kept, or those that a checkpoint restored."""
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        fed = tf.compat.v1.placeholder(tf.int64, [2])  # The ids of a batch.
+        ids = tf.compat.v1.placeholder(tf.int64, [2])
         buffer = pipelining.LookaheadBuffer()
-        before = buffer.carried({"a": fed, "b": None, "c": [fed * 10]})
-        assert before["a"].shape == [2] and before["b"] is None
-        (kept,) = pipelining.kept_in_graph()
-        restore = kept.restore([tf.constant([5, 6], tf.int64), tf.constant([7, 8], tf.int64)], None)
-        step = [before["a"], *before["c"], buffer.kept]  # Takes a batch's tensors, keeps the next.
-        session.run(buffer.kept, {fed: [1, 2]})
-        assert [one.tolist() for one in session.run(step, {fed: [3, 4]})[:2]] == [[1, 2], [10, 20]]
-        assert session.run(kept.specs[1].tensor).tolist() == [30, 40]  # What a checkpoint saves.
+        previous = buffer.carried({"a": ids, "b": None, "c": [ids * 10]})  # Of the previous call.
+        assert previous["a"].shape == [2] and previous["b"] is None
+        (saveable,) = pipelining.kept_in_graph()  # A checkpoint saves and restores "a" and "c".
+        restore = saveable.restore([tf.constant(one, tf.int64) for one in ([5, 6], [7, 8])], None)
+        step = [previous["a"], *previous["c"], buffer.kept]  # Also keeps this call's tensors.
+        session.run(buffer.kept, {ids: [1, 2]})
+        assert [one.tolist() for one in session.run(step, {ids: [3, 4]})[:2]] == [[1, 2], [10, 20]]
+        assert session.run(saveable.specs[1].tensor).tolist() == [30, 40]  # "c" of [3, 4].
         session.run(restore)
-        assert [one.tolist() for one in session.run(step, {fed: [0, 0]})[:2]] == [[5, 6], [7, 8]]
+        assert [one.tolist() for one in session.run(step, {ids: [0, 0]})[:2]] == [[5, 6], [7, 8]]

@@ -82,14 +82,9 @@ def by_loop(variable):
     return tf.nest.flatten(done)[0].op
 
 
-def by_optimizer(variable):
+def by_optimizer(gradient):
     optimizer = v1.train.GradientDescentOptimizer(1.0)
-    return optimizer.apply_gradients([(tf.constant([-1.0, -1.0]), variable)])
-
-
-def by_sparse_optimizer(variable):
-    gradient = tf.IndexedSlices(tf.constant([-1.0, -1.0]), tf.constant([0, 1]), tf.constant([2]))
-    return v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, variable)])
+    return lambda variable: optimizer.apply_gradients([(gradient(), variable)])
 
 
 WRITES = {
@@ -97,8 +92,10 @@ WRITES = {
     "assign_add": lambda variable: variable.assign_add([1.0, 1.0]).op,
     "assign_sub": lambda variable: variable.assign_sub([-1.0, -1.0]).op,
     "scatter": lambda variable: v1.scatter_add(variable, [0, 1], [1.0, 1.0]).op,
-    "optimizer": by_optimizer,
-    "sparse optimizer": by_sparse_optimizer,
+    "optimizer": by_optimizer(lambda: tf.constant([-1.0, -1.0])),
+    "sparse optimizer": by_optimizer(
+        lambda: tf.IndexedSlices(tf.constant([-1.0, -1.0]), tf.constant([0, 1]), tf.constant([2]))
+    ),
     "function": by_function,
     "branch": by_branch,
     "loop": by_loop,
@@ -153,6 +150,7 @@ def test_a_variable_is_read_first(resource, version, read, write):
 @pytest.mark.parametrize("resource", [True, False])
 @pytest.mark.parametrize("every_step", [True, False])
 def test_a_separately_fetched_value_is_read_first(resource, every_step):
+    """Every step fetches the value beside the train_op, as a loss, or some do, as a summary."""
     with tf.Graph().as_default():
         variable = variable_of(resource)
         # A read that only some steps fetch can join every step if it waits for nothing else.
@@ -164,6 +162,7 @@ def test_a_separately_fetched_value_is_read_first(resource, every_step):
 
 
 def test_the_buffer_of_a_reference_variable_is_not_fetched():
+    """Identity and Reshape share the variable's buffer, into which the step writes meanwhile."""
     with tf.Graph().as_default():
         variable = variable_of(False)
         value = tf.reshape(tf.identity(variable), [2])
@@ -191,6 +190,7 @@ def test_adam_powers_are_read_before_they_are_updated():
 
 @pytest.mark.parametrize("rows", [4, 1 << 15])  # More than 64 KiB is large: see the next test.
 def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
+    """The read was before the write. So its late reader needs a copy, large or not."""
     with tf.Graph().as_default():
         variable = variable_of(False, shape=[rows])
         value = tf.reshape(tf.identity(variable), [rows, 1])
@@ -222,8 +222,8 @@ def test_explicit_control_dependencies_are_kept(resource):
             before = tf.identity(average) * 1.0
         step = tf.group(write, moved)
         reads_before_writes.order([step, after, before])
-        later = [[0.0, 0.0], [1.0, 1.0], [3.0, 3.0]]
-        assert in_steps(step, after, before) == [AFTER, later]
+        sums = [[0.0, 0.0], [1.0, 1.0], [1.0 + 2.0, 1.0 + 2.0]]  # Of AFTER, in earlier steps.
+        assert in_steps(step, after, before) == [AFTER, sums]
 
 
 # A function cannot capture a reference variable.
@@ -270,16 +270,17 @@ def nodes(graph):
 
 
 def test_unneeded_ops_do_not_join_the_step():
+    """Of these reads, the gathered row's needs only an initialized variable, so it joins."""
     with tf.Graph().as_default() as graph:
         variable = variable_of(True)
         unset = v1.Variable([1.0], collections=[], use_resource=True, name="unset")
         fed = v1.placeholder(tf.float32, [])
         with tf.control_dependencies([fed]):
-            waiting = variable.read_value()
+            waiting = variable.read_value()  # Would fail in a step without the feed.
         other = v1.get_variable("other", initializer=lambda: variable.read_value())
         write = tf.group(variable.assign_add([1.0, 1.0]), unset.assign([2.0]))
-        not_fetched = tf.gather(variable, [0]) + unset.read_value()
-        v1.train.Saver([variable, other]).build()
+        not_fetched = tf.gather(variable, [0]) + unset.read_value()  # The second would fail.
+        v1.train.Saver([variable, other]).build()  # Reads both, but only to save them.
         (row,) = (op.name for op in graph.get_operations() if op.type == "ResourceGather")
         waiting += 1.0
         before = nodes(graph)
@@ -291,7 +292,6 @@ def test_unneeded_ops_do_not_join_the_step():
             for _ in range(3):
                 session.run(write)
             assert session.run(variable).tolist() == [3.0, 3.0]
-    # The write waits only for the row's read: this read needs nothing but the variable.
     changed = {name: [one for one in after[name] if one not in before[name]] for name in before}
     assert {name: added for name, added in changed.items() if added} == {
         "AssignAddVariableOp": [f"^{row}"]
@@ -312,7 +312,7 @@ def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
             options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
             metadata = v1.RunMetadata()
             session.run(write, options=options, run_metadata=metadata)
-            assert session.run([row, write])[0].tolist() == [-1.0] * 4
+            assert session.run([row, write])[0].tolist() == [1.0 - 2] * 4  # After 2 steps.
     nodes = [node for device in metadata.step_stats.dev_stats for node in device.node_stats]
     allocated = [memory.total_bytes for node in nodes for memory in node.memory]
     assert max(allocated, default=0) < 1 << 18  # The table has 1 << 24.
@@ -339,7 +339,8 @@ def test_ordering_takes_linear_time():
 
 
 def test_a_variable_of_another_process_is_read_alone(monkeypatch):
-    devices = tf.config.list_physical_devices("CPU")
+    """One op reads all variables of this process. A server's variable needs its own op there."""
+    devices = tf.config.list_physical_devices("CPU")  # As on a machine without a GPU.
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda: devices)
     with tf.Graph().as_default():
         here = variable_of(True, "here")
@@ -347,13 +348,14 @@ def test_a_variable_of_another_process_is_read_alone(monkeypatch):
             there = variable_of(True, "there")
         update = v1.scatter_add(there, [0], [1.0]).op
         reads = variable_reads.in_place([here, there], v1.ConfigProto())
-        assert reads_before_writes.order([update], reads.values()) == 0  # They are between steps.
+        # The reads run between steps, so the update need not wait for them.
+        assert reads_before_writes.order([update], reads.values()) == 0
     types = {name: read.op.type for name, read in reads.items()}
     assert types == {"here:0": "_ReadVariablesOp", "there:0": "ReadVariableOp"}
 
 
 def test_the_accesses_of_a_captured_variable_are_found():
-    """The inner of two functions captures the variable through the outer function."""
+    """The inner function captures the variable through the outer, which only calls the inner."""
     graphs = []
     with tf.Graph().as_default():
         variable = v1.get_variable("v", [2], use_resource=True)
@@ -373,8 +375,9 @@ def test_the_accesses_of_a_captured_variable_are_found():
     found = [list(accesses.variables_of(graph)) for graph in graphs]
     assert [[one.name for one in of_graph] for of_graph in found] == [["v"], ["v"]]
     types = [[[op.type for op in ops] for ops in (one.reads, one.writes)] for (one,) in found]
+    of_outer = [[], ["StatefulPartitionedCall"]]  # A call that reads and writes is a write.
     of_inner = [["ReadVariableOp"], ["AssignAddVariableOp"]]
-    assert types == [[[], ["StatefulPartitionedCall"]], of_inner]
+    assert types == [of_outer, of_inner]
 
 
 @pytest.mark.parametrize("kind", ["local", pytest.param("emulated", marks=pytest.mark.slow)])

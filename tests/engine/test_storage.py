@@ -21,6 +21,7 @@ from estimator_emb.spec.resolved import Table
 @settings(max_examples=40)
 @given(st.integers(1, 60), st.integers(1, 70), st.sampled_from(["div", "mod"]))
 def test_shards_follow_div_and_mod(rows, shards, strategy):
+    """'div' gives a shard consecutive ids, 'mod' every n-th. Places are in concatenated shards."""
     partition, every = Partition(rows, shards, strategy), np.arange(rows)
     of_shards = np.array_split(every, shards)
     if strategy == "mod":
@@ -32,30 +33,40 @@ def test_shards_follow_div_and_mod(rows, shards, strategy):
 
 @given(st.integers(1, 10**9), st.integers(1, 70), st.integers(1, 4))
 def test_servers_get_equal_shares_of_rows(rows, servers, rounds):
+    """`dealt` cuts a table into slices for the servers in turn, one per server in each round."""
     sizes = dealt(rows, servers, rounds)
     even = Partition(rows, min(servers, rows)).sizes
     assert min(sizes) > 0
     assert [sum(sizes[server::servers]) for server in range(len(even))] == even
     if rounds == 1 or rows < FEW_ROWS:
         assert sizes == even
-    elif rows >= 1000 * servers and 1 < servers <= 16:
+    elif rows >= 1000 * servers and 1 < servers <= 16:  # Enough rows for slices in all rounds.
         before_last = sizes[:-servers]
         assert len(sizes) == rounds * servers
         assert all(2 * size >= before for before, size in itertools.pairwise(before_last))
 
 
 def test_slices_of_a_table_with_many_rows_grow_before_the_last_round():
-    """Slices are equal in log(1 + row / 10). The last round makes the servers' sums equal."""
-    assert dealt(FEW_ROWS - 1, 2, 4) == [500, 499]
-    assert dealt(rows=1000, servers=2, rounds=4) == [10, 21, 41, 85, 170, 343, 279, 51]
-    assert dealt(1000, 2, 2) == [62, 448, 438, 52]
+    """By Zipf's law, batches read slices that are equal in log(1 + row / 10) about equally often.
+
+    The last round fills each server up to its even share, with a tenth of that share or more.
+    """
+    assert dealt(FEW_ROWS - 1, 2, 4) == [500, 499]  # Few rows are cut evenly.
+    *before_last, of_first, of_second = dealt(rows=1000, servers=2, rounds=4)
+    assert before_last == [10, 21, 41, 85, 170, 343]
+    logs = np.log1p(np.cumsum([0, *before_last]) / 10)
+    np.testing.assert_allclose(np.diff(logs), logs[-1] / 6, rtol=0.03)  # Sizes are rounded.
+    assert of_first == 500 - (10 + 41 + 170) and of_second == 500 - (21 + 85 + 343)
+    assert dealt(1000, 2, 2) == [62, 448, 438, 52]  # Likewise, in fewer rounds.
     assert dealt(1000, 2, 3) == [18, 51, 142, 399, 340, 50]
     assert dealt(1500, 2, 3) == [21, 64, 196, 604, 533, 82]
     assert len(dealt(1000, 20, 4)) == 3 * 20  # A fourth round would give an empty slice.
 
 
 def test_many_tables_need_fewer_rounds():
-    assert rounds_for(tables=1, servers=1) == 1
+    """Servers get the first slices of tables in turn, so many tables balance the servers anyway."""
+    assert rounds_for(tables=1, servers=1) == 1  # A single server needs no balance.
+    # A table per server makes two of four rounds enough, five tables per server a single round.
     assert [rounds_for(tables, servers=2) for tables in (1, 2, 9, 10)] == [4, 2, 2, 1]
 
 
@@ -120,16 +131,17 @@ def test_shards_have_different_random_rows(kind, seed):
 @pytest.mark.parametrize(
     "initializer, most",
     [
-        (tf.compat.v1.glorot_uniform_initializer(), (6 / 3003) ** 0.5),  # 3000 rows + 3 columns.
-        (tf.keras.initializers.GlorotUniform(seed=3), (6 / 1003) ** 0.5),  # 1000 rows of a server.
-        (lambda shape, dtype: tf.random.uniform(shape, -1, 1, dtype) / shape[0], 1e-3),
+        # Glorot's largest value is (6 / (rows + columns)) ** 0.5. A server has 1000 rows.
+        (tf.compat.v1.glorot_uniform_initializer(), (6 / (3000 + 3)) ** 0.5),
+        (tf.keras.initializers.GlorotUniform(seed=3), (6 / (1000 + 3)) ** 0.5),
+        (lambda shape, dtype: tf.random.uniform(shape, -1, 1, dtype) / shape[0], 1 / 1000),
     ],
     ids=["v1", "keras", "function"],
 )
 def test_shape_dependent_initial_values_do_not_depend_on_slices(initializer, most):
     """The values depend on the shape of the table, or of its part on one of three servers."""
     got = begun(table_of(3000, initializer), rounds=4)
-    assert len(got) == 12 and len(got[0]) < 10
+    assert len(got) == 3 * 4 and len(got[0]) < 10  # Servers * rounds. The first slices are small.
     values = np.concatenate(got)
     assert values.shape == (3000, 3)
     assert 0.99 * most < np.max(np.abs(values)) < 1.001 * most
@@ -150,7 +162,7 @@ def test_orthogonal_initial_values_do_not_depend_on_slices():
     ids=["one", "three", "unequal", "many"],
 )
 def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
-    """Vocabularies are sorted by frequency (Zipf exponent 1.05) or uniform."""
+    """Rows are sorted by frequency (Zipf exponent 1.05) or uniform. 1.2 shares are the limit."""
     setter = tf.compat.v1.train.replica_device_setter(ps_tasks=servers)
     tables = [
         Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)
@@ -172,19 +184,23 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
 
 
 def test_shards_lie_on_the_parameter_servers_with_their_slots():
+    """A worker gathers rows on the server of their shard, so that it gets only these rows."""
     setter = tf.compat.v1.train.replica_device_setter(
         ps_tasks=3, worker_device="/job:worker/task:1"
     )
     with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
-        made = storage.create(table_of(5, optimizer=ee.AdamParameters(0.1)), "t", False, 2)
+        table = table_of(5, optimizer=ee.AdamParameters(0.1))
+        made = storage.create(table, "t", name_as_part=False, servers=2)
         read = storage.read_table(made, tf.constant([1, 4]))
-        after = storage.create(table_of(3), "after", False, 3, first_server=2)
+        # Server 2 is next in turn, so the server two places later is server 1.
+        after = storage.create(table_of(3), "after", False, servers=3, first_server=2)
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers
     assert [one.weights.device for one in after] == [servers[1], "/job:ps/task:2", servers[0]]
-    assert all(one.shared for one in made)
-    assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
+    assert all(one.shared for one in made)  # Other workers may write the rows too.
+    slots = [[slot.device for slot in one.slots] for one in made]
+    assert slots == [[server] * 2 for server in servers]  # Adam has two slots.
     assert gathers == servers
     assert read.device == "/job:worker/task:1"
 
@@ -202,6 +218,7 @@ def estimator(model_dir, device):
 IDS = np.zeros([8, 1], np.int64)
 GRADIENTS = {"large": np.zeros([8, 10], np.float32)}
 both = harness.input_fn_of([({"large": IDS, "small": IDS}, GRADIENTS)])
+# 250,000 rows of 10 float32 numbers take 10 MB, and as much again for each of Adam's two slots.
 NEEDS = "The embedding tables need 30.0 MB with slots, and this machine has 25.0 MB of memory."
 SERVERS = "divide them over parameter servers on several machines"
 
@@ -217,7 +234,7 @@ def test_tables_larger_than_memory_are_refused(
     train = estimator(tmp_path, device).train
     message = harness.refusal(MemoryError, train, both, max_steps=2)
     assert message.startswith(NEEDS) and divide in message
-    same_message(message)
+    same_message(message)  # Asserts that the whole text is that of tests/messages.json.
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
 
@@ -232,10 +249,11 @@ def test_a_prediction_needs_no_memory_for_slots(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({}, 8 << 30),
-        ({"/proc/meminfo": "MemTotal: 1 kB\nSwapTotal:    1024 kB\n"}, (8 << 30) + (1 << 20)),
+        ({}, 8 << 30),  # The physical memory: 4096 bytes in each of 2 << 20 pages.
+        ({"/proc/meminfo": "MemTotal: 1 kB\nSwapTotal:    1024 kB\n"}, (8 << 30) + 1024 * 1024),
         ({"/sys/fs/cgroup/memory.max": "max\n"}, 8 << 30),
         ({"/sys/fs/cgroup/memory.max": "1000000\n"}, 1_000_000),
+        # Version 1 of cgroups writes this number if there is no limit.
         ({"/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8 << 30),
     ],
 )
@@ -253,7 +271,7 @@ def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypat
 
 
 def test_machine_memory_of_this_machine_is_plausible():
-    assert sizes.machine_memory() > 1 << 28
+    assert sizes.machine_memory() > 1 << 28  # 256 MiB.
 
 
 def test_physical_memory_is_endless_if_the_system_does_not_report_it(monkeypatch):

@@ -253,7 +253,7 @@ def test_unknown_words_are_not_counted(tmp_path):
     estimator.train(harness.input_fn_of([(given, np.zeros(2))]), max_steps=1)
     values = harness.summaries(tmp_path)[1]
     figures = {"ids": 3, "distinct_ids": 2, "rows_updated": 2, "gradient_norm": 1.5 * np.sqrt(2)}
-    for name, value in figures.items():  # Row a is in two samples, row b in one.
+    for name, value in figures.items():  # Gradients are [2, 2] of row a, in 2 samples, [1, 1] of b.
         np.testing.assert_allclose(values[f"embedding/tbl_words/{name}"], value, 1e-5)
 
 
@@ -267,9 +267,8 @@ def test_bad_input_fails_before_the_figures(pipelined, tmp_path):
     negative = np.array([-4, 3])
     features["ragged"] = features["ragged"]._replace(dense_shape=negative)
     batches = harness.input_fn_of([(features, gradients)] * 2)
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"the dense shape \[-4 3\] of its ids"
-    ):
+    said = r"the dense shape \[-4 3\] of its ids"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=said):
         trained(tmp_path, spec_of(pipelined=pipelined), batches)
 
 
@@ -292,9 +291,6 @@ def test_a_pipelined_training_resumes_with_its_figures(tmp_path):
     assert len(figures) == 22 and figures.items() <= two[STEPS].items()  # 7 of 3 tables, the loss.
 
 
-# ---- The option -------------------------------------------------------------------------------
-
-
 def asked(**kwargs):
     return options.asked_table_summaries(ee.RunConfig(tpu_config=ee.TPUConfig(**kwargs)))
 
@@ -304,12 +300,11 @@ def test_table_summaries_follow_the_option_and_the_environment(monkeypatch):
     assert asked() is None
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "1")
     assert asked() and asked(table_summaries=True) and not asked(table_summaries=False)
-    assert not options.asked_table_summaries(
-        ee.RunConfig(tpu_config=ee.TPUConfig(table_summaries=False)._replace(num_shards=2))
-    )
+    changed = ee.TPUConfig(table_summaries=False)._replace(num_shards=2)  # Keeps our option.
+    assert not options.asked_table_summaries(ee.RunConfig(tpu_config=changed))
     monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "0")
     assert not asked() and asked(table_summaries=True)
-    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")
+    monkeypatch.setenv("ESTIMATOR_EMB_TABLE_SUMMARIES", "yes")  # Refused even without summaries.
     with pytest.raises(ValueError, match="must be '0' or '1'; got 'yes'"):
         options.table_summaries_on_host(ee.RunConfig(save_summary_steps=0))
     message = harness.refusal(ValueError, ee.TPUConfig, table_summaries="on")
@@ -320,9 +315,8 @@ def test_table_summaries_follow_the_option_and_the_environment(monkeypatch):
 def test_table_summaries_are_on_by_default_if_rare(every, wanted, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_TABLE_SUMMARIES", raising=False)
     assert options.table_summaries_on_host(ee.RunConfig(save_summary_steps=every)) is wanted
-    chosen = ee.RunConfig(
-        save_summary_steps=every, tpu_config=ee.TPUConfig(table_summaries=not wanted)
-    )
+    chosen = ee.TPUConfig(table_summaries=not wanted)
+    chosen = ee.RunConfig(save_summary_steps=every, tpu_config=chosen)
     assert options.table_summaries_on_host(chosen) is bool(every and not wanted)
 
 
@@ -335,7 +329,7 @@ def test_table_summaries_are_written_by_default(cores, variable, tmp_path, monke
 
     def config(save_summary_steps, **kwargs):
         assert save_summary_steps < 100
-        return ee.RunConfig(save_summary_steps=100, **kwargs)
+        return ee.RunConfig(save_summary_steps=100, **kwargs)  # So rare that they are on.
 
     batch = inputs(steps=1)
     trained(tmp_path, spec_of(), batch, cores, summaries=None, steps=1, config=config)

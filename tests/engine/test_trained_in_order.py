@@ -44,9 +44,8 @@ def resource_variables():
 def spec_of(tables):
     if not tables:
         return None
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("ids", 3), 2, initializer=tf.zeros_initializer()
-    )
+    ids = fc.categorical_column_with_identity("ids", 3)
+    column = fc.embedding_column(ids, 2, initializer=tf.zeros_initializer())
     return ee.EmbeddingConfigSpec(
         feature_columns=[column],
         optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
@@ -134,12 +133,12 @@ def test_a_step_reads_the_writes_of_earlier_steps(tmp_path, resource_variables, 
     trained = estimator(program, tmp_path, **options)
     trained.train(input_fn, max_steps=STEPS)
     cores = options.get("cores") or 1
-    of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]  # Counter, weight, step, rate.
+    # Counter, weight (of gradient 1 and rate 1), step, and a rate that decays within 8 steps.
+    of_steps = [[n, -n, n, 1 - n / 8] for n in range(STEPS)]
     assert program.received == [[[one] * cores for one in of_step] for of_step in of_steps]
     fetched = [] if options.get("cores") else [[float(n)] for n in range(STEPS)]
     assert program.fetches.values == fetched
-    # A TPU refuses summaries in its computation.
-    shown = [] if options.get("cores") else list(range(STEPS))
+    shown = [] if options.get("cores") else list(range(STEPS))  # A TPU refuses summaries.
     of_steps = harness.summaries(tmp_path).values()
     for tag in ("late", "late_step"):
         assert [values[tag] for values in of_steps if tag in values] == shown
@@ -147,12 +146,11 @@ def test_a_step_reads_the_writes_of_earlier_steps(tmp_path, resource_variables, 
     assert values["counter"] == -values["weight"] == values["global_step"] == STEPS
     if options.get("tables"):
         (table,) = (value for name, value in values.items() if value.shape == (3, 2))
-        # The mean is over 16 values, and eight samples use the row.
+        # The mean is over 16 values, eight samples use the row, and the multiplier is 1 + n.
         total = sum(8 / 16 * (1 + n) for n in range(STEPS))
         np.testing.assert_allclose(table, [[-total, -total], [0, 0], [0, 0]], rtol=1e-6)
     metrics = trained.evaluate(input_fn, steps=4)
-    # Four steps begin with a counter of 6, 7, 8 and 9.
-    assert metrics["late 0"] == np.mean([6, 7, 8, 9])
+    assert metrics["late 0"] == np.mean([6, 7, 8, 9])  # The counter as each of 4 steps begins.
     assert [metrics[f"late {i}"] for i in (1, 2, 3)] == [-STEPS, STEPS, 1 - STEPS / 8]
 
 
@@ -169,9 +167,10 @@ class SumsTable(harness.Fetches):
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("kernels", ["0", "1"])
+@pytest.mark.parametrize("kernels", ["0", "1"])  # "0": TensorFlow's ops. "1": kernels in C++.
 @pytest.mark.parametrize("cores", [None, 2])
 def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, kernels, cores):
+    """DisableCopyOnRead must come first: otherwise reads copy a table with updated rows."""
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", kernels)
     hook = SumsTable()
     trained = estimator(Program(), tmp_path, cores, tables=True, summaries=None)
@@ -179,9 +178,9 @@ def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, k
     # Step n subtracts (1 + n) / 2 from each of two numbers in one row.
     expected = [-sum(1 + n for n in range(step)) for step in range(3)]
     np.testing.assert_allclose(hook.values, expected, rtol=1e-6)
-    read = hook.sum.op.inputs[0].op.inputs[0].op
+    read = hook.sum.op.inputs[0].op.inputs[0].op  # Before the Sum and the Identity.
     assert read.type == "ReadVariableOp"
     before_read = [op.type for op in read.control_inputs]
     assert before_read == hook.before_saved_read == ["DisableCopyOnRead"]
-    later = {op.type for op in read._control_outputs}
-    assert later & {"HostTablesUpdate", "ResourceScatterUpdate"}
+    waiting = {op.type for op in read._control_outputs}
+    assert waiting & {"HostTablesUpdate", "ResourceScatterUpdate"}  # Of C++, and of TensorFlow.

@@ -21,6 +21,7 @@ import feature_columns as fc
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.watching import Watch
 
+v1 = tf.compat.v1
 DIMENSION = 4
 CONFIGURATIONS = {
     # use_tpu, cores, deployment, bad_ids, native
@@ -75,7 +76,7 @@ def column(feature):
 
 def placeholders(feature):
     """Returns placeholders for a feature's components, with known or unknown ranks."""
-    make, ids = tf.compat.v1.placeholder, tf.as_dtype(feature.dtype)
+    make, ids = v1.placeholder, tf.as_dtype(feature.dtype)
     parts = {}
     for which, dtype in [("", ids), ("w_", tf.float32)][: 1 + feature.weighted]:
         parts[f"{which}values"] = make(dtype, [None, None] if feature.form == "matrix" else [None])
@@ -138,14 +139,11 @@ class Program:
             self.restart = [
                 hook._initializers for hook in spec.training_hooks if hasattr(hook, "_initializers")
             ]
-            variables = tf.compat.v1.global_variables()
+            variables = v1.global_variables()
             self.variables = {one.op.name: one for one in variables}
-            initial = [
-                tf.compat.v1.global_variables_initializer(),
-                tf.compat.v1.local_variables_initializer(),
-                tf.compat.v1.tables_initializer(),
-            ]
-        self.session = tf.compat.v1.Session(graph=graph)
+            initial = [v1.global_variables_initializer(), v1.local_variables_initializer()]
+            initial.append(v1.tables_initializer())
+        self.session = v1.Session(graph=graph)
         self.session.run(initial)
         self.state = self.read()
 
@@ -164,7 +162,7 @@ class Program:
         given = {key: tensor_of(one) for key, one in parts.items()}
         weighted = [one.key for one in self.features if one.weighted]
         given |= {f"{key}_weights": tensor_of(parts[key], "w_") for key in weighted}
-        labels = tf.compat.v1.placeholder(tf.float32, [size])
+        labels = v1.placeholder(tf.float32, [size])
         self.fed.append((parts, labels))
         return given, labels
 
@@ -177,12 +175,10 @@ class Program:
             loss += tf.reduce_sum(activation * slopes)
         # The gradients of these dense variables need no lookup.
         for name in ("bias", "scale"):
-            loss += tf.reduce_sum(tf.compat.v1.get_variable(name, [3]))
-        optimizer = tf.compat.v1.tpu.CrossShardOptimizer(
-            tf.compat.v1.train.MomentumOptimizer(0.5, 0.9),
-            reduction=tf.compat.v1.losses.Reduction.SUM,
-        )
-        train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
+            loss += tf.reduce_sum(v1.get_variable(name, [3]))
+        momentum, reduction = v1.train.MomentumOptimizer(0.5, 0.9), v1.losses.Reduction.SUM
+        optimizer = v1.tpu.CrossShardOptimizer(momentum, reduction=reduction)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
     def read(self):

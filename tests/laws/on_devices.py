@@ -12,12 +12,6 @@ import estimator_emb as ee
 STEPS = 20
 
 
-def training(seed, cores):
-    """Draws a training, and truncates its batches to a multiple of `cores`."""
-    made = trainings.training(seed, native=False, cores=cores, wrong=0.0)
-    return inexact(seed, made, trainings.SAMPLES // cores * cores)
-
-
 def inexact(seed, made, samples):
     """Returns the training with batches of `samples`, for trainings of many steps.
 
@@ -46,7 +40,8 @@ def variables(device, training, folder):
 
 def assert_jax_devices_equal_an_emulated_tpu(seed, cores, folder):
     """Trains on both, and raises AssertionError if a variable differs after all steps."""
-    drawn = training(seed, cores)
+    made = trainings.training(seed, native=False, cores=cores, wrong=0.0)
+    drawn = inexact(seed, made, trainings.SAMPLES // cores * cores)  # A multiple of `cores`.
     assert_same(*(variables(device, drawn, folder) for device in ("host", "pjrt+tables")))
 
 

@@ -29,6 +29,7 @@ def test_a_random_training_equals_numpy_after_each_step(seed, kernels, request):
 
 
 def test_the_seeds_draw_every_optimizer_and_form_and_run_the_lines_of_every_fault():
+    """A fault's `shows` returns whether a training runs the lines that the fault changes."""
     drawn = [trainings.training(seed, native=True) for seed in SEEDS]
     assert all(any(map(fault.shows, drawn)) for fault in faults.FAULTS)
     tables = [table for training in drawn for table in training.tables.values()]
@@ -67,9 +68,9 @@ def test_planted_faults_are_found(native_library, tmp_path):
     )
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["package"].startswith(str(tmp_path))
-    assert found["without"] == [None, None]
+    assert found["without"] == [None, None]  # No seed differs, in C++ or in Python.
     assert len(found["with"]) == sampling.of(len(faults.FAULTS), some=faults.SOME)
-    assert None not in found["with"].values(), found["with"]
+    assert None not in found["with"].values(), found["with"]  # A seed finds each fault.
 
 
 @pytest.mark.slow

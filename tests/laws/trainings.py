@@ -48,8 +48,6 @@ class Feature(features.Feature):
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table."""
-
     optimizer: descriptors.Optimizer
     rates: list[float]  # Of each step.
     rate_from: str  # "optimizer", "table" or "function".
@@ -60,8 +58,6 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A training."""
-
     seed: int
     native: bool
     cores: int

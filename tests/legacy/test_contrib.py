@@ -22,7 +22,6 @@ from estimator_emb.legacy import contrib, tf_v1
 from estimator_emb.legacy.contrib import layers
 
 DATA = processes.ROOT / "tests" / "data"
-
 tf1 = tf.compat.v1
 
 
@@ -62,46 +61,37 @@ def tf_contrib():
 
 
 def test_every_supported_contrib_name_resolves(tf_contrib):
-    only_later = {"data.RaggedTensorStructure"}
+    """Programs import a name from its module, or from the files inside it (`inner`)."""
     for owner, module in contrib_names.MODULES.items():
         for name in module.members:
-            path = f"{owner}.{name}"
-            assert contrib.has_path(tf_contrib, path) or path in only_later, path
-            imported = {}
-            if path not in only_later:
-                for place in ("", *(f".{inner}" for inner in module.inner)):
-                    exec(f"from tensorflow.contrib.{owner}{place} import {name} as it", imported)
-                    assert imported["it"] is operator.attrgetter(path)(tf_contrib), (path, place)
+            path, imported = f"{owner}.{name}", {}
+            assert contrib.has_path(tf_contrib, path), path
+            for place in ("", *(f".{inner}" for inner in module.inner)):
+                exec(f"from tensorflow.contrib.{owner}{place} import {name} as it", imported)
+                assert imported["it"] is operator.attrgetter(path)(tf_contrib), (path, place)
         for path in module.modules:
             assert importlib.import_module(f"tensorflow.contrib.{owner}.{path}")
+
+
+def test_a_contrib_name_is_the_object_of_the_same_name_today(tf_contrib):
     assert tf_contrib.tpu.CrossShardOptimizer is tf1.tpu.CrossShardOptimizer
     assert tf_contrib.tpu.TPUEstimator is ee.TPUEstimator
     assert tf_contrib.data.map_and_batch is tf1.data.experimental.map_and_batch
     assert tf_contrib.data.Dataset is tf1.data.Dataset
-    assert elements(5, tf_contrib.data.batch_and_drop_remainder(2)) == [[0, 1], [2, 3]]
-    padded = tf_contrib.data.padded_batch_and_drop_remainder(2, [])
-    assert elements(5, padded) == [[0, 1], [2, 3]]
-
-
-def places_of_tensorflow():
-    """Yields each dotted name of TensorFlow or this package that the table recommends."""
-    for owner, module in contrib_names.MODULES.items():
-        for text in (module.rest or "", *module.elsewhere.values()):
-            for name in re.findall(r"\b(?:tf|tensorflow|estimator_emb)\.[\w.]*\w", text):
-                yield owner, name
 
 
 def test_advice_names_what_exists(tf_contrib):
-    other = ("tf.keras.layers.experimental.RandomFourierFeatures",)
-    for owner, name in places_of_tensorflow():
-        path = name.removeprefix("tf.")
-        assert not path.startswith("contrib."), (owner, name)
-        if path == name:
-            assert contrib.has_path(*contrib._start(name)) or importlib.import_module(name)
-        elif path.startswith("compat.v2."):
-            assert contrib.has_path(tf.compat.v2, path.removeprefix("compat.v2.")), (owner, name)
-        elif name not in other:
-            assert contrib.has_path(tf1, path), (owner, name)  # Programs with --tf-v1 read it.
+    """The advice is for programs under --tf-v1, in which `tf` is `tf.compat.v1`."""
+    for owner, module in contrib_names.MODULES.items():
+        advice = " ".join([module.rest or "", *module.elsewhere.values()])
+        for name in re.findall(r"\b(?:tf|tensorflow|estimator_emb)\.[\w.]*\w", advice):
+            path = name.removeprefix("tf.")
+            assert not path.startswith("contrib."), (owner, name)
+            if path == name:  # In a module that is imported by its name, or the module itself.
+                assert contrib.has_path(*contrib._start(name)) or importlib.import_module(name)
+            else:
+                start = tf if path.startswith("compat.v2.") else tf1
+                assert contrib.has_path(start, path), (owner, name)
 
 
 GONE = [
@@ -124,7 +114,7 @@ def test_a_removed_name_gets_advice(path, fresh, tf_contrib, monkeypatch, same_m
         operator.attrgetter(path)(tf_contrib)
     message = str(raised.value)
     assert message.startswith(f"tf.contrib.{path} left TensorFlow with version 2.")
-    same_message(message)
+    same_message(message)  # Asserts that the whole text is that of tests/messages.json.
     parent, _, leaf = f"tensorflow.contrib.{path}".rpartition(".")
     names = {}
     exec(f"from {parent} import {leaf} as gone", names)  # No error until it is used.
@@ -190,9 +180,9 @@ def program(tmp_path, text, name="program"):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_importing_a_removed_name_fails_only_on_use(form, fresh, tmp_path):
-    used = form.replace(" as ", ".").replace(",", " ").split()[-1].rpartition(".")[2]
-    lines = ["FLAG = False", form, f"def use():\n    return {used}.use()"]
-    made = program(tmp_path, "\n".join(lines))
+    """Many programs import a name that they use only under a flag."""
+    bound = form.split()[-1]  # The last name that the import binds.
+    made = program(tmp_path, f"{form}\ndef use():\n    return {bound}.use()")
     with pytest.raises(AttributeError, match="^tf.contrib.* left TensorFlow .*pip download"):
         made["use"]()
 
@@ -210,7 +200,7 @@ def test_a_try_that_catches_the_import_of_a_removed_name_finds_it_missing(
 def test_a_try_around_another_module_counts_only_for_import_error(
     handler, fresh, tmp_path, monkeypatch
 ):
-    """A `try` around the other module's import counts only if it names ImportError."""
+    """A `try` for any exception may surround a whole program, without a choice of modules."""
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "inner_of_test.py").write_text("from tensorflow.contrib import quantize\n")
     text = f"try:\n    import inner_of_test\n    found = True\nexcept {handler}:\n    found = False"
@@ -219,6 +209,7 @@ def test_a_try_around_another_module_counts_only_for_import_error(
 
 
 def test_an_import_outside_a_try_body_succeeds(fresh, tmp_path):
+    """These imports are in a handler, after a `try`, and in a `try` but of a module that exists."""
     text = (
         "try:\n    import nonsense\nexcept ImportError:\n"
         "    from tensorflow.contrib import quantize\n"
@@ -232,7 +223,7 @@ def test_an_import_outside_a_try_body_succeeds(fresh, tmp_path):
 
 
 def test_every_contrib_module_imports_or_gets_advice(fresh):
-    """The list of modules comes from TensorFlow 1.15's files."""
+    """The list comes from TensorFlow 1.15's files. Its wheel lacks gan, lite, nccl and rate."""
     there = json.loads((DATA / "tensorflow_1_15.json").read_text())
     assert set(contrib_names.MODULES) == {*there["contrib"], "gan", "lite", "nccl", "rate"}
     walked = 0
@@ -240,14 +231,14 @@ def test_every_contrib_module_imports_or_gets_advice(fresh):
         for path in (owner, *(f"{owner}.{inner}" for inner in paths.split())):
             module = importlib.import_module(f"tensorflow.contrib.{path}")
             walked += 1
-            if type(module) is not contrib._Namespace:
+            if type(module) is not contrib._Namespace:  # A module of today's TensorFlow.
                 continue
             with pytest.raises(AttributeError) as error:
                 module.nonsense  # noqa: B018
             said = str(error.value)
             assert said.startswith(f"tf.contrib.{path}.nonsense left TensorFlow with version 2")
             in_wheel = " TensorFlow 1.15's wheel has it. Download it once: `pip download" in said
-            assert in_wheel == (owner != "rate"), said
+            assert in_wheel == (owner != "rate"), said  # The list has no other of the four.
     assert walked > 700
 
 
@@ -256,7 +247,7 @@ EXPECTED = json.loads((DATA / "contrib_calls.json").read_text())
 
 @pytest.mark.parametrize("module", ["framework", "layers", "lookup", "training"])
 def test_supplied_names_give_the_results_of_tensorflow_1_15(module, tf_contrib):
-    """Without the wheel, only the lines whose names are supplied can run."""
+    """A line of contrib_calls.txt calls names of a module C. Some need TensorFlow 1.15's wheel."""
     members = contrib_names.MODULES[module].members
     supplied = [
         line
@@ -271,16 +262,22 @@ def test_supplied_names_give_the_results_of_tensorflow_1_15(module, tf_contrib):
 
 def test_a_program_cannot_give_hparams_a_definition(tf_contrib):
     with pytest.raises(NotImplementedError, match="^HParams: hparam_def is not supported"):
-        tf_contrib.training.HParams(hparam_def=object())
+        tf_contrib.training.HParams(hparam_def=object())  # Of a dropped protocol buffer.
 
 
-def test_other_functions_of_tensorflow_1_15_work(tf_contrib):
+def test_functions_of_contrib_data_return_the_elements_of_tensorflow_1_15(tf_contrib):
+    data = tf_contrib.data
+    assert elements(5, data.batch_and_drop_remainder(2)) == [[0, 1], [2, 3]]
+    assert elements(5, data.padded_batch_and_drop_remainder(2, [])) == [[0, 1], [2, 3]]
+    interleaved = data.sloppy_interleave(lambda x: tf.data.Dataset.from_tensors(x), 2)
+    assert sorted(elements(4, interleaved)) == [0, 1, 2, 3]  # In any order.
+
+
+def test_functions_of_contrib_find_todays_scopes_and_devices(tf_contrib):
     with tf.Graph().as_default(), tf.name_scope("a"), tf.name_scope("b"):
         assert tf_contrib.framework.get_name_scope() == "a/b"
         with tf_contrib.compiler.jit.experimental_jit_scope():
             assert tf.constant(1).op.get_attr("_XlaCompile")
-    apply = tf_contrib.data.sloppy_interleave(lambda x: tf.data.Dataset.from_tensors(x), 2)
-    assert sorted(elements(4, apply)) == [0, 1, 2, 3]
     assert "/job:localhost/replica:0/task:0/device:CPU:0" in tf_contrib.eager.list_devices()
     assert tf_contrib.distribute.AllReduceCrossDeviceOps()
 
@@ -349,7 +346,7 @@ HINTS = {
 
 @pytest.mark.parametrize("program", HINTS)
 def test_missing_names_get_advice_to_try_tf_v1(program, monkeypatch):
-    if "import tensorflow.contrib" in program:
+    if "import tensorflow.contrib" in program:  # Other tests here have made it importable.
         finders = [f for f in sys.meta_path if not isinstance(f, contrib._Finder)]
         monkeypatch.setattr(sys, "meta_path", finders)
         monkeypatch.delitem(sys.modules, "tensorflow.contrib", raising=False)

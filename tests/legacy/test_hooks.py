@@ -43,13 +43,13 @@ def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatc
     run(8)
     assert read == [*range(8)]
     saved = sorted(path.name for path in tmp_path.glob("*.index"))
-    assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (0, 3, 6)]
+    assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (0, 3, 6)]  # By RunConfig.
     assert not [*tmp_path.glob("*.meta")]
-    # The whole cluster was killed, and the model is at step 5.
+    # The whole cluster was killed, and the model is at step 5. Of the positions, 6 is ahead of it.
     run(6, first_step=5)
-    assert read[8:] == [3]
+    assert read[8:] == [3]  # The batch after three steps. A position is saved for step 5.
     (tmp_path / "model.ckpt-5.index").touch()  # So positions of older steps are removed.
-    run(8, first_step=6, end=StopIteration)  # The input ends, and with it the session.
+    run(8, first_step=6, end=StopIteration)  # The input ends, and its last position is saved.
     saved = sorted(path.name for path in tmp_path.glob("input*.index"))
     assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (5, 6, 8)]
 

@@ -304,9 +304,10 @@ def test_a_training_without_the_hook_and_positions_of_later_steps_are_logged(
     made.train(input_fn, max_steps=7)
     said = said_in_training(caplog, made, 8)
     assert "no position of the input was saved with the model at step 7" in said
-    same_message(said)
+    same_message(said)  # Asserts that the whole text is that of tests/messages.json.
     # Batches 1 to 4 with the hook, batches 1 to 3 without it, and batch 5 with it again.
     check_counts(harness.saved(tmp_path, 8), [*batches()[:4], *batches()[:3], batches()[4]])
+    # A new model begins in the folder, in which only the position of step 8 is left.
     for path in glob.glob(f"{tmp_path}/*model.ckpt*"):
         os.remove(path)
     os.remove(tmp_path / "checkpoint")
@@ -328,17 +329,19 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_mes
     train(make(tmp_path), 2)
     refusal = harness.refusal(ValueError, train, make(tmp_path), 4, input_fn=other_input_fn)
     assert "input.ckpt-2 holds the position of another input" in refusal
-    same_message(refusal)
+    same_message(refusal)  # Asserts that the whole text is that of tests/messages.json.
     new = tmp_path / "new"
     refusal = harness.refusal(ValueError, train, make(new), input_fn=constant)
     assert "No variables to save: CheckpointInputPipelineHook saves the position of" in refusal
     same_message(refusal)
+    # While a thread saves the model, training reads on. So no position belongs to the model.
     asynchronous = [saver_hook(new, async_checkpoint.AsyncCheckpointSaverHook)]
     same_message(harness.refusal(ValueError, train, make(new), 200, hooks=asynchronous))
+    # A position is saved with each checkpoint, and this estimator saves none.
     unsaved = make(new, save_checkpoints_steps=None, save_checkpoints_secs=None)
     same_message(harness.refusal(ValueError, CheckpointInputPipelineHook, unsaved))
     said = harness.refusal(ValueError, CheckpointInputPipelineHook, make(new), "sometimes")
-    assert "ignore" in said  # A list of the policies.
+    assert "ignore" in said  # The error lists the external_state_policies.
 
 
 theirs = pytest.mark.skipif(
@@ -360,7 +363,7 @@ def as_tensorflow_has_it(monkeypatch):
 def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, monkeypatch):
     train(make(tmp_path), 5, hook_class=tf.data.experimental.CheckpointInputPipelineHook)
     monkeypatch.undo()
-    assert "input.ckpt-4.meta" in files(tmp_path)
+    assert "input.ckpt-4.meta" in files(tmp_path)  # Our hook writes no .meta.
     train(make(tmp_path))
     check_all_seen_once(harness.saved(tmp_path, STEPS))
     assert not [name for name in files(tmp_path) if name.startswith("input.ckpt-4")]
@@ -370,6 +373,10 @@ def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, 
 @theirs
 @pytest.mark.parametrize("way", ["plain", "host"])
 def test_tensorflows_hook_is_replaced(tmp_path, way):
+    """After a kill, TensorFlow's own hook may restore the input of another step than the model's.
+
+    So every batch is seen once only if our hook takes its place.
+    """
     if way == "plain":
         input_checkpoint.attach_hooks()  # `install` does this.
     hook_class = tf.data.experimental.CheckpointInputPipelineHook

@@ -69,13 +69,14 @@ def test_install_replaces_every_name_before_tensorflow_is_imported():
     ee.install()
     {EVERY_NAME}
     ee.uninstall()
-    assert tpu_estimator is not __import__("sys").modules[tpu_estimator.__name__]
+    assert tpu_estimator is not __import__("sys").modules[tpu_estimator.__name__]  # Restored.
         """
     )
 
 
 @pytest.mark.slow
 def test_install_after_tensorflow_is_imported_can_be_undone():
+    """Each attribute of each module is as before, but for what lazy modules cache (`_tfmw...`)."""
     processes.run(
         f"""
     import sys
@@ -125,17 +126,21 @@ def test_install_after_tensorflow_is_imported_can_be_undone():
 
 
 def test_a_replaced_module_shares_all_but_the_replaced_names(installed):
+    """The original module keeps its class, which names itself in `super(...)`. Imports find ours.
+
+    Programs patch names of either module, such as constants that the class reads.
+    """
     from tensorflow_estimator.python.estimator.tpu import tpu_estimator as shared
 
-    original = sys.modules[ee.TPUEstimator.__mro__[1].__module__]
-    assert original is shared
+    stock = ee.TPUEstimator.__mro__[1]  # The class of tensorflow-estimator.
+    assert sys.modules[stock.__module__] is shared
     original = shared._original
-    assert ee.TPUEstimator.__mro__[1] is original.TPUEstimator
+    assert original.TPUEstimator is stock
     with mock.patch.object(shared, "_TPU_ESTIMATOR", "patched"):
         assert original._TPU_ESTIMATOR == "patched"
     assert original._TPU_ESTIMATOR == shared._TPU_ESTIMATOR != "patched"
     with mock.patch.object(shared, "TPUEstimator", "mine"):
-        assert original.TPUEstimator is ee.TPUEstimator.__mro__[1]
+        assert original.TPUEstimator is stock
     assert shared.TPUEstimator is ee.TPUEstimator
     assert {"TPUEstimator", "TPUEstimatorSpec", "_Inputs"} <= set(dir(shared))
     assert "TPUEstimator" in shared.__all__ and "_Inputs" not in shared.__all__

@@ -16,9 +16,8 @@ from estimator_emb.catalog import moved
 OLD = json.loads((processes.ROOT / "tests" / "data" / "tensorflow_2_9.json").read_text())
 GONE = {
     "eager.def_function": "ALLOW_DYNAMIC_VARIABLE_CREATION "
-    "FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY "
-    "FREQUENT_TRACING_WARNING_MAX_WARNING_PER_DETECTOR FREQUENT_TRACING_WARNING_THRESHOLD "
-    "FunctionDeleter",
+    "FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY FREQUENT_TRACING_WARNING_MAX_WARNING_PER_DETECTOR "
+    "FREQUENT_TRACING_WARNING_THRESHOLD FunctionDeleter",
     "eager.tape": "delete_trace",
     "framework.ops": "enable_numpy_style_type_promotion",
     "ops.stateless_random_ops": "uint32s_to_uint64",
@@ -45,21 +44,16 @@ def test_a_moved_module_is_the_same_object(installed):
         assert found is module(new) or found.__name__ == f"tensorflow.python.{old}"
 
 
-def moved_names():
-    for old, places in moved.NAMES.items():
-        for place, names in places.items():
-            for name in names.split():
-                name, _, now = name.partition("=")
-                yield old, name, place, now or name
-
-
 def test_a_moved_name_is_the_same_object(installed):
-    for old, name, place, now in moved_names():
-        found, form = getattr(module(old), name), {}
-        exec(f"from tensorflow.python.{old} import {name} as found", form)
-        assert form["found"] is found
-        if importlib.util.find_spec(f"tensorflow.python.{place}") is not None:
-            assert found is getattr(module(place), now), (old, name)
+    """The catalog has names as text, and a name that was also renamed as `old=new`."""
+    moves = ((old, *move) for old, places in moved.NAMES.items() for move in places.items())
+    for old, place, names in moves:
+        for name, _, now in (one.partition("=") for one in names.split()):
+            found, form = getattr(module(old), name), {}
+            exec(f"from tensorflow.python.{old} import {name} as found", form)
+            assert form["found"] is found
+            if importlib.util.find_spec(f"tensorflow.python.{place}") is not None:
+                assert found is getattr(module(place), now or name), (old, name)
 
 
 def test_old_modules_lack_only_the_names_that_are_gone(installed):

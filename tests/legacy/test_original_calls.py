@@ -40,7 +40,10 @@ shares = pytest.mark.parametrize("modules", [MODULES[n::4] for n in range(4)], i
 
 
 def names_in_lines():
-    """Returns the names of tf.contrib that lines call, and those that they mention."""
+    """Returns the names of tf.contrib that lines call, and those that they mention.
+
+    A line calls C.name(...), or passes C.name to `derived` or `built`, which call it.
+    """
     called, mentioned = set(), set()
     for module, line in contrib_calls.lines():
         found = re.findall(r"\b(derived\(|built\()?C((?:\.[a-zA-Z]\w*)+)(\(?)", line)
@@ -52,6 +55,7 @@ def names_in_lines():
 
 
 def test_every_public_name_is_called_or_documented():
+    """docs/contrib.md lists the names that no line of contrib_calls.txt calls or mentions."""
     names = json.loads((DATA / "tensorflow_1_15.json").read_text())
     called, mentioned = names_in_lines()
     page = (processes.ROOT / "docs" / "contrib.md").read_text().partition("## Not tested")[2]
@@ -67,7 +71,7 @@ def test_every_public_name_is_called_or_documented():
         if package in names["callables"]
         for name in row.split()
     }
-    assert len(callables) > 800
+    assert len(callables) > 800  # Many: the data file was read.
     assert not callables - called - documented
     assert not others - mentioned - documented
     assert not documented & called
@@ -102,7 +106,7 @@ def test_calls_give_the_results_of_tensorflow_1_15(modules, tmp_path):
 def test_tensorflow_1_15_writes_the_expected_results(modules):
     actual = json.loads(originals.run("contrib_calls.py", *modules).stdout)
     for line, want in expected_of(modules).items():
-        assert len(want) == 2, (line, want)
+        assert len(want) == 2, (line, want)  # An error would be one text.
         contrib_calls.same(actual[line], want, line, 1e-4 if "GGTOptimizer" in line else 1e-6)
 
 

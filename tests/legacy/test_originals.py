@@ -32,10 +32,8 @@ library = loader.load_op_library("_rnn_ops.so")
 GRUCell = "the original, which TensorFlow has today"
 @ops.RegisterShape("Old")
 def shape(op): return 1
-class Derived(gone.Base, rnn_cell_impl.GRUCell):
-    pass
-class Cell(rnn_cell_impl.GRUCell):
-    pass
+class Derived(gone.Base, rnn_cell_impl.GRUCell): pass
+class Cell(rnn_cell_impl.GRUCell): pass
 def missing(): return gone.function(1)
 """,
     "rnn/ops/__init__.py": "",
@@ -94,11 +92,13 @@ def test_gone_names_raise_when_they_are_used(tf_contrib):
 
 
 def test_messages_of_an_old_protoc_are_made(tf_contrib):
+    """Today's protobuf refuses the code of old_pb2.py. Its bytes define a message and an enum."""
     old = importlib.import_module("tensorflow.contrib.proto.old_pb2")
     assert old.Old.FromString(old.Old(n=3).SerializeToString()).n == 3 and old.ONE == 1
 
 
 def test_other_names_are_absent_without_the_advice_to_download(tf_contrib):
+    """The user has named the wheel or its folder already."""
     with pytest.raises(AttributeError) as error:
         tf_contrib.tpu.keras_to_tpu_model  # noqa: B018
     assert "left TensorFlow" in str(error.value) and "pip download" not in str(error.value)

@@ -33,8 +33,7 @@ def supplied():
 
 
 def test_names_of_python_and_numpy_have_their_old_meaning(supplied):
-    def function(a, b=2, *c, **d):
-        pass
+    def function(a, b=2, *c, **d): ...
 
     assert inspect.getargspec(function) == (["a", "b"], "c", "d", (2,))
     assert inspect.getargspec(function).keywords == "d"
@@ -51,8 +50,7 @@ def test_names_of_python_and_numpy_have_their_old_meaning(supplied):
     assert np.NaN is np.nan and np.unicode_ is np.str_
 
 
-FILE = processes.ROOT / "tests" / "data" / "removed_aliases.json"
-USES = json.loads(FILE.read_text())
+USES = json.loads((processes.ROOT / "tests" / "data" / "removed_aliases.json").read_text())
 """Use of a removed name -> its value, as in NumPy 1.26 if that version has the name."""
 
 
@@ -61,9 +59,14 @@ def test_a_supplied_name_gives_the_old_result(use, supplied):
     np.testing.assert_array_equal(eval(use), USES[use])
 
 
-def test_sum_takes_generators_and_int64_list_takes_bools(supplied):
+def test_sum_takes_generators(supplied):
+    """NumPy 2.4 refuses them."""
     assert np.sum(one for one in (1, 2)) == 3
     assert np.sum([[1, 2], [3, 4]], axis=0).tolist() == [4, 6]
+
+
+def test_int64_list_takes_bools(supplied):
+    """Protobuf 7 refuses Python's, and protobuf 6 NumPy's."""
     int64_list = tf.compat.v1.train.Int64List
     made = int64_list(value=[True, np.False_, 7])
     assert list(made.value) == [1, 0, 7] and isinstance(made, int64_list)
@@ -82,6 +85,7 @@ def test_a_numpy_with_the_name_gives_the_same_result(name):
 
 
 def test_existing_names_are_unchanged(supplied):
+    # NumPy has dropped arguments of these functions. They are wrapped to take them again.
     changed = ("sum", "fromstring", "quantile", "percentile", "nanquantile", "nanpercentile")
     for owner, before in zip(OWNERS, supplied, strict=True):
         for name, value in before.items():

@@ -58,6 +58,7 @@ def test_text_columns_read_as_object_columns(kind, index, target, pandas_input_f
 
 
 def test_a_frame_of_numbers_is_unchanged():
+    """Only text is converted, so other input is passed on without a copy."""
     frame = pd.DataFrame({"a": np.arange(3)})
     assert text_frames._with_objects(frame) is frame
     assert text_frames._with_objects({"a": 1}) == {"a": 1}

@@ -12,7 +12,6 @@ GONE = (
 ).split()
 """Modules that tf.compat.v1 itself has removed."""
 
-
 EVERY_FORM = f"""
     MODULES = {[name for name in MODULES if name not in GONE]}
     import importlib, sys, types
@@ -93,7 +92,7 @@ def test_every_tf_v1_module_imports_before_tensorflow():
 
 @pytest.mark.slow
 def test_every_tf_v1_module_imports_after_tensorflow():
-    """Before --tf-v1, the modules are TensorFlow 2's."""
+    """`install` alone leaves TensorFlow 2's modules. `tf_v1=True` replaces earlier imports too."""
     processes.run(
         f"""
     import importlib, sys

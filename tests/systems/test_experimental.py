@@ -3,6 +3,8 @@
 A plain `Estimator` is tensorflow-estimator's own class, without our code.
 """
 
+import itertools
+
 import harness
 import numpy as np
 import pytest
@@ -54,20 +56,14 @@ def input_fn(params=None):
     return tf.data.Dataset.from_tensors((features, gradients)).repeat()
 
 
-class StopsAtFourthCall:
-    """Returns True in its fourth call, to stop training."""
-
-    def __init__(self):
-        self.calls = 0
-
-    def __call__(self):
-        self.calls += 1
-        return self.calls == 4
+def stops_at_fourth_call():
+    calls = itertools.count(1)
+    return lambda: next(calls) == 4
 
 
 EVERY_SECOND = {"run_every_secs": None, "run_every_steps": 2}
 HOOKS = {
-    "make_early_stopping_hook": lambda make, one: make(one, StopsAtFourthCall(), **EVERY_SECOND),
+    "make_early_stopping_hook": lambda make, one: make(one, stops_at_fourth_call(), **EVERY_SECOND),
     # These hooks look at the metrics that `WritesMetrics` writes, from step 4 on.
     "stop_if_higher_hook": lambda make, one: make(one, "x", 3.0, min_steps=4, **EVERY_SECOND),
     "stop_if_lower_hook": lambda make, one: make(one, "y", 4.0, min_steps=4, **EVERY_SECOND),

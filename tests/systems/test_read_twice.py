@@ -38,12 +38,11 @@ def table(categorical, size=3, initializer=start, **kwargs):
 input_layer = v1.feature_column.input_layer
 
 
-def keras_layer(features, columns):
-    return tf.keras.layers.DenseFeatures(columns)(features)
+def layer_of(layers):
+    return lambda features, columns: layers.DenseFeatures(columns)(features)
 
 
-def v1_keras_layer(features, columns):
-    return v1.keras.layers.DenseFeatures(columns)(features)
+keras_layer, v1_keras_layer = layer_of(tf.keras.layers), layer_of(v1.keras.layers)
 
 
 def sequence_features(features, columns):

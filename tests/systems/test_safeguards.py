@@ -135,7 +135,7 @@ def test_a_training_without_input_is_a_warning(tmp_path, caplog, same_message):
         estimator = make("own", tmp_path).train(lambda: input_fn(0))
     (said,) = harness.said(caplog)
     assert said.startswith("train: input_fn yielded no batch: the input ended before the first")
-    same_message(said)
+    same_message(said)  # Asserts that the whole text is that of tests/messages.json.
     assert estimator.get_variable_value("global_step") == 0
 
 
@@ -191,13 +191,15 @@ def test_every_call_names_a_variable_of_another_shape(kind, trained_folder, tmp_
 
 
 def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, same_message):
+    """The model has a variable "weights". Of the checkpoint's u, v and w, "w" is most similar."""
     values = dict.fromkeys("uvw", np.ones([3, 4], np.float32))
     save(f"{tmp_path}/model.ckpt-1", {**values, "global_step": np.int64(1)})
     for call in (CALLS["export"], CALLS["train"]):
         with pytest.raises(MissingCheckpoint) as raised:
             call(make("own", tmp_path, name="weights"), tmp_path)
-        assert "Key weights not found in checkpoint: it is [3, 4]" in raised.value.message
-        same_message(raised.value.message)
+        said = "Key weights not found in checkpoint: it is [3, 4], and of that shape the checkpoint"
+        assert f"{said} has w, u, v" in raised.value.message
+        same_message(raised.value.message)  # The whole text is in tests/messages.json.
 
 
 def test_the_evaluation_of_an_untrained_model_is_a_warning(tmp_path, caplog):
@@ -268,6 +270,7 @@ def test_a_plain_estimator_computes_the_same_as_stock(kind, tmp_path):
 
 @pytest.mark.slow
 def test_a_saved_model_estimator_causes_no_warning(tmp_path, caplog):
+    """Its model_dir has no checkpoint, but its weights are not initial: the SavedModel has them."""
     modes = tf.estimator.ModeKeys
     estimator = make("own", tmp_path / "own").train(input_fn, steps=1)
     with tf.Graph().as_default():

@@ -139,14 +139,15 @@ def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, 
 
 @pytest.mark.parametrize(("host", "shows"), [(0, True), (1, False)])
 def test_only_host_0_shows_progress_also_if_it_is_no_chief(host, shows):
-    """Host 0 shows the progress of all hosts. Each worker of a cluster is host 0."""
+    """Host 0 shows the progress of all hosts. A worker of a cluster, chief or not, is host 0."""
     train = {"method": "train", "hooks": [], "steps": 1, "max_steps": None, "model_dir": "model"}
     call = types.SimpleNamespace(runs=Runs.LOCAL, host=host, is_chief=False, batch_size=4, **train)
-    with process.shown(call) as hooks:
+    with process.shown(call) as hooks:  # The hooks that show the progress of the call.
         assert bool(hooks) is shows
 
 
 def test_the_formatter_of_docs_containers_writes_lines_of_json(tmp_path, capsys):
+    """The page's program gives our logger a handler that prints each record as a line of JSON."""
     page = {}
     exec(documents.program_of("docs/containers.md"), page)
     try:
@@ -160,7 +161,7 @@ def test_the_formatter_of_docs_containers_writes_lines_of_json(tmp_path, capsys)
     assert trained["message"].startswith("step 3 of 3") and trained["step"] == 3
     assert trained["loss"] == (0.25 + 1.25 + 2.25) / 3  # The mean over the steps.
     assert evaluated["evaluation"] == "late" and evaluated["metrics"]["global_step"] == 3
-    assert evaluated["metrics"]["histogram"] == [[3.25] * 2] * 3
+    assert evaluated["metrics"]["histogram"] == [[3.25] * 2] * 3  # Loss 3 + 0.25, shape [3, 2].
 
 
 def test_progress_is_logged_beside_records_with_a_step_of_the_program(tmp_path, caplog):

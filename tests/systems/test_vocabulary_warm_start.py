@@ -176,13 +176,13 @@ def test_new_words_get_rows_of_a_fresh_table(tmp_path):
     words = [f"w{number}" for number in range(500)]
     before = harness.normal(0, 500, 100)
     write_checkpoint(tmp_path / "old", {"fruit": before})
-    later = [f"w{number}" for number in range(899, -1, -1)]
+    later = [f"w{number}" for number in range(899, -1, -1)]  # First the 400 new words.
     spec = harness.tables_spec(tables, UNCHANGED)
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": (words, later)})
     got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
     np.testing.assert_array_equal(got[400:][::-1], before)
-    assert abs(got[:400].std() - 1 / np.sqrt(100)) < 0.002
-    assert len(np.unique(got[:400])) > 39_000  # Of 400 x 100 random numbers.
+    assert abs(got[:400].std() - 1 / np.sqrt(100)) < 0.002  # By chance: about 0.0004.
+    assert len(np.unique(got[:400])) > 39_000  # Of 400 x 100 random numbers: no row repeats.
 
 
 @pytest.mark.slow
@@ -192,23 +192,20 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
     The first slice of the second table is on another server than that of the first.
     """
     in_shards(2)
-    first, second = (
-        dict.fromkeys(
-            "ab",
-            ee.TableConfig(
-                rows, 2, tf.compat.v1.constant_initializer(initial(rows, 2, start)), "sum"
-            ),
-        )
-        for rows, start in ((1500, 0.0), (1000, 1e4))
-    )
+
+    def tables(rows, start):
+        values = tf.compat.v1.constant_initializer(initial(rows, 2, start))
+        return dict.fromkeys("ab", ee.TableConfig(rows, 2, values, "sum"))
+
+    first, second = tables(1500, 0.0), tables(1000, 1e4)
     words = [f"w{number}" for number in range(1500)]
-    later = [f"w{number}" for number in range(1999, -1, -2)]
+    later = [f"w{number}" for number in range(1999, -1, -2)]  # New: the 250 words w1999 to w1501.
     after_a_step(tmp_path / "old", first)
     spec = harness.tables_spec(second, UNCHANGED)
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, dict.fromkeys("ab", (words, later)))
     got = after_a_step(tmp_path / "new", second, warm)
     want = initial(1000, 2, 1e4)
-    want[250:] = initial(1500, 2, 0.0)[1499::-2]  # Of the 1,000 words, the first 250 are new.
+    want[250:] = initial(1500, 2, 0.0)[1499::-2]  # The old rows of w1499, w1497, ..., w1.
     for table in "ab":
         np.testing.assert_array_equal(got[table], want)
 
@@ -281,8 +278,6 @@ def old(tmp_path_factory):
     return write_checkpoint(tmp_path_factory.mktemp("vocabularies"), values)
 
 
-# ---- The program's own settings ----------------------------------------------------------------
-
 FIELDS = ("", "/Adam/m", "/Adam/v")
 BACKUP = 3.0
 """Value of new words' rows, by the program's VocabInfo."""
@@ -320,12 +315,12 @@ def moved(before, backup):
 @pytest.mark.parametrize(
     "asked, way, shards",
     [
-        ("named", "host", 3),
-        ("pattern", "host", 1),
+        ("named", "host", 3),  # The table and each slot have a VocabInfo.
+        ("pattern", "host", 1),  # A list of patterns finds the table and its slots.
         pytest.param("pattern", "emulated", 1, marks=pytest.mark.slow),
         pytest.param("pattern", "host", 3, marks=pytest.mark.slow),
-        ("tables only", "emulated", 1),
-        ("vocabularies only", "host", 1),
+        ("tables only", "emulated", 1),  # A pattern that is a text finds trainable variables only.
+        ("vocabularies only", "host", 1),  # No pattern: only the table, which has a VocabInfo.
     ],
 )
 def test_vocab_info_moves_rows_to_their_new_ids(asked, way, shards, of_column, tmp_path, in_shards):
@@ -370,7 +365,7 @@ def test_slots_follow_a_table_to_its_new_name(of_column, tmp_path):
 
 @pytest.mark.slow
 def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
-    """The second training resumes from its own checkpoint. An evaluation starts without slots."""
+    """A resumed training has its own rows, and an evaluation has no slots. Neither may fail."""
     settings = ee.WarmStartSettings(
         str(of_column),
         vars_to_warm_start=[".*dense_features"],
@@ -386,8 +381,6 @@ def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
     loss = saved["scale"] * np.sum(saved[NAMES["column"]][0] ** 2)
     np.testing.assert_allclose(metrics["loss"], loss, rtol=1e-6)
 
-
-# ---- What is refused ---------------------------------------------------------------------------
 
 OURS = "vocabulary_warm_start: "
 REFUSED = {
@@ -443,7 +436,7 @@ def test_a_missing_file_or_checkpoint_is_refused(old, tmp_path):
 
 def test_a_column_without_a_table_is_refused(old):
     words = tf.feature_column.categorical_column_with_vocabulary_list("fruit", NEW)
-    columns = [tf.feature_column.embedding_column(words, 3)]
+    columns = [tf.feature_column.embedding_column(words, 3)]  # Ordinary, so without a table.
     spec = ee.EmbeddingConfigSpec(columns, ee.AdamParameters(0.5))
     call = ee.vocabulary_warm_start, old, spec, {"fruit": (OLD, NEW)}
     assert "has 'fruit', and the spec has no such table" in harness.refusal(ValueError, *call)

@@ -107,12 +107,13 @@ def test_an_unknown_variable_name_is_refused(old, tmp_path):
 
 
 def test_an_old_name_missing_in_the_checkpoint_is_refused(old, tmp_path):
+    """The program says that 'words', [6, 2] here, has the name 'wrods' in the checkpoint."""
     settings = ee.WarmStartSettings(str(old), ["words"], None, {"words": "wrods"})
     with pytest.raises(tf.errors.NotFoundError) as error:
         train_two(two_tables(tmp_path / "new", settings))
-    first = str(error.value).splitlines()[1]
-    found = "  Key wrods not found in checkpoint: table 'words' is [6, 2]. Did you mean 'words'?"
-    assert first == found
+    _, found, *_ = str(error.value).splitlines()  # The first line names the checkpoint.
+    want = "  Key wrods not found in checkpoint: table 'words' is [6, 2]. Did you mean 'words'?"
+    assert found == want
 
 
 @pytest.mark.parametrize("what", ["folder has no checkpoint", "checkpoint does not exist"])
@@ -125,7 +126,7 @@ def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path, same_
     with pytest.raises(tf.errors.NotFoundError) as error:
         train_two(two_tables(tmp_path / "new", given))
     assert f"warm_start_from: this {what}: '{start}'." in str(error.value)
-    same_message(error.value)
+    same_message(error.value)  # The whole text, in tests/messages.json, also says what to do.
 
 
 def test_a_pattern_of_slots_is_not_applied_to_an_evaluation_in_memory(old, tmp_path, caplog):

@@ -145,12 +145,8 @@ def assert_equals_numpy(got):
 
 def test_an_activation_trains_if_wrapped_in_several_ways_at_once(tmp_path):
     """The mean of equal layers has one layer's gradient."""
-    names = (
-        "recompute_grad of a part",
-        "recompute_grad twice",
-        "custom_gradient of the activation",
-    )
-    names += ("map_fn that captures it", "cond", "function in recompute_grad")
+    names = "recompute_grad of a part", "recompute_grad twice", "custom_gradient of the activation"
+    names += "map_fn that captures it", "cond", "function in recompute_grad"
 
     def output(features, w):
         return tf.add_n([output_of(name)(features, w) for name in names]) / len(names)
@@ -187,7 +183,10 @@ def column(start):
     ids=["minimize", "GradientTape"],
 )
 def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tmp_path):
-    """The mean of two equal layers, or one layer under a GradientTape, has one layer's gradient."""
+    """The mean of a layer of columns and an equal layer of the activation has a layer's gradient.
+
+    A GradientTape opens after the activation was computed, so under it only columns are used.
+    """
 
     def output(features, w):
         of_columns = tf.compat.v1.keras.layers.DenseFeatures([column.made])
@@ -200,13 +199,17 @@ def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tm
 
 
 def test_an_optimizer_in_a_branch_is_refused(control_flow, tmp_path, same_message):
+    """The tables are updated outside of the branch, where its gradients cannot be used."""
+
     def in_branch(optimizer, loss, step):
         return tf.cond(step < 9, lambda: optimizer.minimize(loss, step), tf.no_op)
 
     def output(features, w):
         return layer(features["x"], w)
 
-    same_message(harness.refusal(RuntimeError, trained, tmp_path, output, in_branch))
+    said = harness.refusal(RuntimeError, trained, tmp_path, output, in_branch)
+    assert "gradient of feature 'x' was computed inside a tf.function, a loop or a branch" in said
+    same_message(said)  # Asserts that the whole text is that of tests/messages.json.
 
 
 def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog, same_message):
@@ -214,4 +217,6 @@ def test_a_tape_opened_after_the_activation_is_named(tmp_path, caplog, same_mess
     table, _ = trained(tmp_path, lambda features, w: layer(features["x"], w), apply=None)
     # The tape of model_fn opens after the lookup, so it misses the table's gradient.
     np.testing.assert_array_equal(table, TABLE)
-    same_message(harness.said(caplog)[0])
+    said = harness.said(caplog)[0]
+    assert said.startswith("No gradient reaches features ['x'] of table t: zeros are used.")
+    same_message(said)  # Asserts that the whole text is that of tests/messages.json.
