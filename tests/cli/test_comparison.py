@@ -67,7 +67,7 @@ BFLOAT16 = tf.bfloat16.as_numpy_dtype
         ([INF], [1.0], 1, 0),
         ([], [], 0, 0),
         (1.0, 3.0, 1, 0),
-        (np.array([1, 2]), np.array([1, 3]), 1, 0),
+        (np.array([1, 2]), np.array([1, 3]), 1, 0),  # Integers and texts must be equal.
         (np.array([True]), np.array([False]), 1, 0),
         (np.array([b"a", b"b"]), np.array([b"a", b"c"]), 1, 0),
         (np.array([2**62], np.int64), np.array([2**62 + 1], np.int64), 1, 0),

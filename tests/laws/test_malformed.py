@@ -16,7 +16,7 @@ CONFIGURATIONS = list(malformed.CONFIGURATIONS)
 
 @pytest.mark.parametrize("configuration, first", [("host, dropping", 0), ("two cores", 1)])
 def test_malformed_batches_train_right_or_are_named_in_this_process(configuration, first, native):
-    seeds, every_second_feature = range(20), slice(first, None, 2)
+    seeds, every_second_feature = range(20), slice(first, None, 2)  # A small program is fast.
     found = malformed.cases(configuration, seeds, part=every_second_feature)
     assert list(found) == [(seed, None) for seed in seeds]  # None: nothing is wrong.
 

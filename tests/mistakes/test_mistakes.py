@@ -118,7 +118,8 @@ class Counter(harness.Reads):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "place, last",
-    # If the hook that ends training comes before it, training takes another step.
+    # Stock's hooks run in this order: training_chief_hooks, hooks, the one that ends at max_steps,
+    # training_hooks. The last count a step after the end was asked for: training takes one more.
     [("hooks", 3), ("training_hooks", 4), ("training_chief_hooks", 3)],
 )
 def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):

@@ -98,8 +98,9 @@ def test_the_second_tensorflow_takes_the_library_of_the_first(tensorflows, monke
 
 
 def test_without_a_compiler_a_library_of_any_compiler_is_taken(
-    native_library, caplog, monkeypatch, tmp_path
+    native_library, monkeypatch, tmp_path
 ):
+    """A library's file name tells what compiled it. `message_of_failed_build` asks for it again."""
     monkeypatch.setenv("ESTIMATOR_EMB_CACHE", str(tmp_path / "cache"))
     path = build.library("quick", ANSWERS_42, ["answer"])
     monkeypatch.setenv("PATH", "")
