@@ -29,6 +29,7 @@ def make(model_dir, has_context):
             "words": words._replace(hot_id_replication=True, learning_rate=0.5),
             "user": user._replace(combiner=None, optimization_parameters=adagrad),
         },
+        # The rate 9 trains no table: "words" has its own rate, "user" its own optimizer.
         optimization_parameters=ee.StochasticGradientDescentParameters(9.0),
     )
 
@@ -83,12 +84,13 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path / "model", 1)
     words, user = start["words"].copy(), start["user"].copy()
-    words[0] -= 0.5 * 4 * -2  # The rate, the weight of an id, and its sample's gradient: the label.
-    words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
+    # Each id: the rate 0.5 times its weight times its sample's gradient, the label 1 or -2.
+    words[0] -= 0.5 * 4 * -2
+    words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + 1 * -2)  # Of title, title and history (no weight: 1).
     words[2] -= 0.5 * (2 + 0.5) * 1
     words[4] -= 0.5 * -2
     for row, g in ((0, 1.0 * 1), (3, -2.0 * 3)):  # Label times the length of the history plus 1.
-        user[row] -= 0.25 * g / np.sqrt(1 + g * g)
+        user[row] -= 0.25 * g / np.sqrt(1 + g * g)  # Adagrad at rate 0.25, from accumulator 1.
     assert set(got) == {"global_step", "words", "user", "user/Adagrad"}
     np.testing.assert_allclose(got["words"], words, atol=1e-6)
     np.testing.assert_allclose(got["user"], user, atol=1e-6)
@@ -96,15 +98,16 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
 
     metrics = estimator.evaluate(input_fn, steps=1)
     np.testing.assert_allclose(metrics["loss"], np.sum(want * LABELS), rtol=1e-5)
-    predictions = estimator.predict(input_fn)
-    np.testing.assert_allclose([one["output"] for one in predictions], want, rtol=1e-5)
+    predicted = [one["output"] for one in estimator.predict(input_fn)]
+    np.testing.assert_allclose(predicted, want, rtol=1e-5)
 
     shapes = {key: [None, *value.shape[1:]] for key, value in MATRICES.items()}
     receive = harness.receiver_of(**{key: (MATRICES[key].dtype, shapes[key]) for key in shapes})
     serve = harness.exported(estimator, tmp_path / "export", receive)
     served = serve(**{key: tf.constant(value) for key, value in MATRICES.items()})["output"]
     np.testing.assert_allclose(served, want, rtol=1e-5)
-    assert has_context == [True, True, True, False]  # An export runs on no host.
+    # Training, evaluation and prediction tell model_fn their TPUContext. An export runs on no host.
+    assert has_context == [True, True, True, False]
 
 
 @on_both_kernels
@@ -119,11 +122,13 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     ids=str,
 )
 def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted, tmp_path):
+    """`shape` is all that the graph knows of the ids: maybe not that they have one column."""
     table = np.arange(10.0).reshape(5, 2) / 10
     sgd = ee.StochasticGradientDescentParameters(0.5)
     weight_key = {"weight_key": "w" if weighted else None}
     spec = harness.table_spec(5, 2, sgd, table, feature=weight_key)
     ids, labels = np.array([[3], [-1], [0], [3]]), np.arange(1.0, 9.0, dtype="f").reshape(4, 2)
+    # The weight 8 of -1 must not count.
     weights = np.array([[0.5], [8.0], [2.0], [1.0]] if weighted else np.ones([4, 1]), np.float32)
 
     def input_fn(params):
@@ -137,7 +142,7 @@ def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted,
         harness.gradient_model_fn(["x"]), spec, tmp_path, num_shards=cores
     )
     estimator.train(input_fn, steps=1)
-    want = table.copy()
+    want = table.copy()  # SGD at rate 0.5. The gradient of a sample is its label.
     want[3] -= 0.5 * (weights[0] * labels[0] + weights[3] * labels[3])
     want[0] -= 0.5 * weights[2] * labels[2]
     np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"], want, rtol=1e-6)

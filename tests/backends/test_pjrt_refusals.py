@@ -23,9 +23,11 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def test_pjrt_uses_all_devices_by_default(monkeypatch):
-    assert len(backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))[0]) == 3
+    chosen, _ = backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))
+    assert len(chosen) == 3
     monkeypatch.setenv("ESTIMATOR_EMB_PJRT_PLATFORM", "cpu")
-    assert len(backend.chosen(ee.TPUConfig())[0]) == 8  # All of the fixture `eight_devices`.
+    chosen, _ = backend.chosen(ee.TPUConfig())
+    assert len(chosen) == 8  # All of the fixture `eight_devices`.
 
 
 def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
@@ -39,7 +41,8 @@ SUMMARIES = {"table_summaries": True}
 
 
 @pytest.mark.parametrize(
-    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `made`.
+    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `made`. words: of the
+    # error, which name the bad option, or what to do.
     ("variables", "arguments", "words"),
     [
         ({"PJRT_PLATFORM": "gpu"}, {}, "If its plugin is missing: pip install 'jax[cuda12]=="),
@@ -73,12 +76,13 @@ def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_
 
 
 @pytest.mark.parametrize(
+    # tpu: of TPUConfig. variables: as above. words: of the line that is logged; [] for no line.
     ("tpu", "variables", "words"),
     [
         ({"device": "pjrt", "tables": "device"}, {}, ["TPUConfig(device='pjrt')", "(tables="]),
         ({"device": "emulate"}, {}, ["TPUConfig(device='emulate')"]),
         ({}, {"DEVICE": "pjrt", "TABLES": "device"}, ["ESTIMATOR_EMB_DEVICE=pjrt", "TABLES="]),
-        # These are defaults: of TPUConfig, of `estimator-emb run`, and of a flag.
+        # Nobody chose these defaults of TPUConfig, of `estimator-emb run`, and of a program's flag.
         ({"device": "tpu", "tables": "host"}, {}, []),
         ({}, {"DEVICE": "emulate", "TABLES": "host"}, []),
         ({"device": "of a flag"}, {}, []),
@@ -104,32 +108,32 @@ def test_says_that_devices_have_no_effect_without_use_tpu(
 HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
 
 
-def outside(loss):
+# Each function adds something to the loss that no PJRT device can compute.
+def outside(loss):  # Python code.
     return v1.tpu.outside_compilation(
         lambda loss: tf.numpy_function(lambda value: value, [loss], tf.float32), loss
     )
 
 
-def permuted(loss):
+def permuted(loss):  # An op between cores that only a TPU has.
     return tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]])
 
 
-def unbounded(loss):
+def unbounded(loss):  # The gradient of a loop keeps a tensor for each of its turns.
     return tf.while_loop(lambda one: one < 100.0, lambda one: one * 2.0 + 1.0, [loss])[0]
 
 
-def unique(loss):
-    return tf.stop_gradient(tf.unique(loss[None])[0])  # The size depends on values.
+def unique(loss):  # The size of the result depends on values.
+    return tf.stop_gradient(tf.unique(loss[None])[0])
 
 
-def queued(loss):
-    """A resource beside the step, which TensorFlow's lowering would answer by SIGSEGV."""
+def queued(loss):  # A resource of the host. TensorFlow's lowering would end in SIGSEGV.
     return tf.queue.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue()
 
 
 @pytest.mark.parametrize(
-    # of_loss adds to the loss. The others are of the message: its first line, the line about the op
-    # with its place in the program, and the last line.
+    # The last three are of the message: its first line, the line about the op with its place in the
+    # program, and the last line with advice. None: the message has no such line.
     ("of_loss", "first", "line", "last"),
     [
         (outside, "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
@@ -152,31 +156,32 @@ def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
     words = harness.refusal(
         core_step.CannotLower, made(tmp_path, cores=2, model_fn=model_fn).train, batches, steps=1
     )
-    got = words.splitlines()
-    assert first in got.pop(0)
-    if last:
-        assert got.pop() == last
-    assert len(got) == bool(line)
-    assert not line or (got[0].startswith(line) and f" by {TESTS}/" in got[0])
+    got_first, *of_op = words.splitlines()
+    assert first in got_first
+    assert not last or of_op.pop() == last
+    assert len(of_op) == bool(line)
+    assert not line or (of_op[0].startswith(line) and f" by {TESTS}/" in of_op[0])
 
 
 def test_check_reports_the_place_of_the_tables(tmp_path):
-    """The check skips features that only TensorFlow's TPUs refuse."""
-    report = preflight.check_program(
-        made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
-    )
-    assert report.status == 0, str(report)
+    """No TPUEstimator can drive the SparseCores of a v6e, but device='pjrt' needs none of them."""
+    pjrt = made(tmp_path, cores=4)
+    report = preflight.check_program(pjrt, batches, generations=["v6e"], compile=False)
+    assert report.status == 0, str(report)  # No finding.
     assert "\n  v6e, tables: accepted; on the host, where they need " in str(report)
 
 
 def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, same_message):
+    """The hook would write the table's variable on the host, which the devices do not read."""
+
     def clear():
         table = next(one for one in v1.global_variables() if "embedding" in one.op.name)
         return table.assign(tf.zeros(table.shape), name="clear")
 
-    given, hooks = (emulated_program.trained, tmp_path, "pjrt+tables"), [harness.Reads(clear)]
-    first, *where = harness.refusal(ValueError, *given, hooks=hooks).splitlines()
-    same_message(first)
+    runs_clear = harness.Reads(clear)  # Runs the op after each step.
+    given = emulated_program.trained, tmp_path, "pjrt+tables"
+    first, *where = harness.refusal(ValueError, *given, hooks=[runs_clear]).splitlines()
+    same_message(first)  # The message in messages.json names the table and the op 'clear'.
     assert "test_pjrt_refusals.py" in where[0]
 
 
@@ -192,19 +197,22 @@ def test_tables_larger_than_a_device_are_refused_before_compilation():
         stacks = device_tables.stacks_of([table("words", 1000), table("days", 7)], 2, packs=False)
         tables_on_devices.check_memory(stacks, own, 2)
 
-    needed = (500 + 4) * 16 * 4 * 2  # Half of the rows, float32, with a slot.
-    for limit in (None, needed):
-        check(limit)
+    needed = (500 + 4) * 16 * 4 * 2  # Half of the rows, float32, with a slot: 64,512 bytes.
+    for enough in (None, needed):  # CPU devices tell no limit.
+        check(enough)
     words = harness.refusal(MemoryError, check, needed - 1)
     assert "tables='device' needs 0.1 MB of each of 2 devices for tables and slots" in words
     assert "'words': 1,000 rows of 16. Take more devices or hosts" in words
-    assert "parameter servers" not in words
+    assert "parameter servers" not in words  # They hold no tables of PJRT devices.
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 @pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])  # own: the program's device_count.
 def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
-    """No GPU is here, so jax's devices and TensorFlow's list are replaced."""
+    """TensorFlow's sessions would take the memory that jax needs.
+
+    No GPU is here, so jax's devices and TensorFlow's list are replaced.
+    """
     devices = [types.SimpleNamespace(platform=platform)]
     monkeypatch.setattr(backend, "chosen", lambda tpu_config: (devices, ALONE))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])
@@ -215,7 +223,8 @@ def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog
     hidden = platform == "gpu" and own != {"GPU": 1}  # A program that asks for GPUs gets them.
     expected = {**(own or {}), **({"GPU": 0} if hidden else {})}
     assert dict(made.config.session_config.device_count) == expected
-    assert given is None or dict(given.device_count) == own
-    assert made.config.session_config.allow_soft_placement == (own is None)  # Stock's default.
+    assert given is None or dict(given.device_count) == own  # The program's object is unchanged.
+    # RunConfig allows soft placement unless the program gives a ConfigProto, which does not.
+    assert made.config.session_config.allow_soft_placement == (own is None)
     said = [line for line in caplog.messages if "TensorFlow's sessions use none" in line]
     assert len(said) == hidden
