@@ -91,7 +91,11 @@ def occurrences(feature, of_feature):
 
 
 def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores, accumulates):
-    """Returns a table's weights and slot after the step, row by row."""
+    """Returns a table's weights and slot after the step, row by row.
+
+    With `accumulates`, a row is updated once, by the sum of its gradients. Otherwise, it is updated
+    in a turn for each core, by that core's gradient.
+    """
     weights, slot = (one.copy() for one in values)
     for turn in [None] if accumulates else range(cores):
         sums = {}
@@ -99,10 +103,9 @@ def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores,
             of_segments = gradients[feature.key].reshape(SAMPLES * feature.segments, -1)
             for id, segment, gain in occurrences(feature, ids[feature.key]):
                 core = segment // feature.segments // (SAMPLES // cores)
-                owner = id % cores
-                # Without accumulation: first the gradient of the row's owner, then other cores'.
-                other = owner if turn == 0 else turn and (turn - 1 if turn - 1 < owner else turn)
-                if turn is None or core == other:
+                owner = id % cores  # The core that holds the row. Its gradient comes first.
+                in_order = [owner, *(one for one in range(cores) if one != owner)]
+                if turn is None or core == in_order[turn]:
                     sums[id] = sums.get(id, 0) + of_segments[segment] * gain
         for row in range(table.rows) if table.all_rows else sums:
             gradient = sums.get(row, np.zeros(table.dimension, np.float32))
@@ -121,7 +124,8 @@ def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores,
 def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     """Compares activations, tables and slots, for repeated ids, sequences and weights.
 
-    If `packs`, several rows share a row of the device's array. If `skewed`, ids are only 0 and 1.
+    step: an optimizer. packs: several rows of a table share a row of the device's array. skewed:
+    ids are only 0 and 1, so that many gradients of a row meet.
     """
     rng = np.random.default_rng(cores)
     # Tables of equal dimensions are in one stack, an array with the rows of all of them.
@@ -247,6 +251,7 @@ def test_no_table_is_copied(packs, step, library):
 def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devices):
     """Checks programs that the TPU compiler makes for 8 devices."""
     given = library, tpu_devices(topology), True, step
+    # As compiled for users. Only ONE_MEMORY, below, makes the bytes comparable.
     bytes_of_step_without_copies(*given, 10_000_000, samples)
     few, many = (
         bytes_of_step_without_copies(*given, rows, samples, ONE_MEMORY)
@@ -259,10 +264,13 @@ def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devic
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
 def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, tmp_path):
-    """Compiles for a TPU what a training of words and a sequence makes for CPU devices."""
+    """Trains a step of words and a sequence on CPU devices, and compiles the same step for a TPU.
+
+    The tables are made larger, and with packed rows, as only TPUs have them.
+    """
     from estimator_emb.backends.xla import devices
 
-    def noted(owner, name):
+    def noted(owner, name):  # Records the calls.
         real = getattr(owner, name)
         return mock.patch.object(owner, name, autospec=True, side_effect=real)
 
@@ -281,7 +289,7 @@ def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, t
         on_tpu = library.DeviceTables(larger, features, **{**rest, "packs": True})
         step = devices.JittedStep(module, described, dataclasses.replace(of_step, tables=on_tpu))
         program = step.ahead_of_time(ids, options)
-        assert "all-reduce" in program.as_text()
+        assert "all-reduce" in program.as_text()  # The whole step: it sums the model's gradients.
         check_no_copies(program, on_tpu.stacks)
         return program.memory_analysis().temp_size_in_bytes
 
@@ -290,5 +298,6 @@ def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, t
 
 
 def test_refuses_more_rows_than_an_index_can_address(library, same_message):
-    tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)  # Half for each of 2 cores.
+    """An index is an int32. A device has half of the rows of two tables, 3 * 2**31 in all."""
+    tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)
     same_message(harness.refusal(ValueError, library.DeviceTables, tables, [], 8, 2))
