@@ -3,6 +3,7 @@
 The reference for input_fn is tensorflow-estimator itself on a TPU that is only described.
 """
 
+import itertools
 import logging
 import re
 
@@ -24,7 +25,11 @@ PIPELINES = ee.InputPipelineConfig
 
 
 def seen_by(inputs):
-    """Returns an input_fn that records each call's context in `inputs`, and a model_fn for it."""
+    """Returns an input_fn that records each call's context in `inputs`, and a model_fn for it.
+
+    Each feature is the number of the host that feeds it. The gradient of the only variable, `w`,
+    which begins at 0, is the sum of a core's features. The rate is 1.
+    """
 
     def input_fn(params):
         context = params["context"]
@@ -105,8 +110,8 @@ def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypa
     assert [one["hosts"] for one in here[:-1]] == [
         (host, hosts) for host in range(fed) for _ in range(each)
     ]
-    # The gradient is the mean over cores. Of 16 cores, the 8 of host 1 sum two samples of 1.
-    assert made.get_variable_value("w") == 1 - fed
+    # The mean of 16 cores' gradients, if host 1 feeds 8 of them with two samples of 1 each.
+    assert made.get_variable_value("w") == (-8 * 2 * 1 / 16 if fed == 2 else 0)
 
 
 def test_per_shard_v1_evaluation_calls_input_fn_once_per_host(tmp_path):
@@ -121,10 +126,12 @@ def test_per_shard_v1_evaluation_calls_input_fn_once_per_host(tmp_path):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
-    ("replicas", "each", "hosts"), [(2, 16, 4), (8, 2, 2), (4, 4, 2), (4, 8, 4)]
+    # each: the cores of a replica. hosts: with 8 cores each.
+    ("replicas", "each", "hosts"),
+    [(2, 16, 4), (8, 2, 2), (4, 4, 2), (4, 8, 4)],
 )
 def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_path, monkeypatch):
-    """The right hosts call input_fn, even if a replica spans two hosts."""
+    """The right hosts call input_fn, even if a replica spans two hosts: then one of the two."""
     tpu = {"num_shards": replicas, "num_cores_per_replica": each}
     described = {
         "topology": topology.emulated(topology.slice_with_cores(replicas * each, "")),
@@ -134,6 +141,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
     made, here = check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
     fed = [one["hosts"][0] for one in here[:-1]]
     assert sorted(fed) == ([0, 1] if hosts == 2 else [0, 2] if each == 16 else [0, 1, 2, 3])
+    # A replica sums 32 / replicas features. The gradient is the mean over replicas.
     assert made.get_variable_value("w") == -np.mean(fed) * 32 / replicas
 
 
@@ -149,6 +157,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
     ],
 )
 def test_topology_has_the_hosts_and_cores_of_its_slice(name, hosts, each, mesh, monkeypatch):
+    """mesh: chips along x, y and z, and cores of a chip."""
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", name)
     shape = topology.emulated_slice()
     assert (shape.hosts, shape.cores_per_host, shape.cores) == (hosts, each, hosts * each)
@@ -159,9 +168,10 @@ def test_topology_has_the_hosts_and_cores_of_its_slice(name, hosts, each, mesh, 
 
 
 def test_a_host_feeds_its_own_cores_and_evaluates_alone(tmp_path):
-    sizes = {"train_batch_size": 32, "eval_batch_size": 24, "predict_batch_size": None}
+    """This process is the second of two hosts with 8 cores each."""
     second = Alone()
     second.count, second.own = 2, lambda of_both: of_both[len(of_both) // 2 :]
+    sizes = {"train_batch_size": 32, "eval_batch_size": 24, "predict_batch_size": None}
     shape = config(tmp_path, "PER_HOST_V2"), slices.slice_of(16)
     context = topology.EmulatedContext(*shape, second, eval_on_tpu=True, **sizes)
     for mode, expected in {"train": (16, range(8, 16), 32 / 2), "eval": (8, range(8), 24)}.items():
@@ -225,8 +235,11 @@ def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, s
 
 
 def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_message):
-    """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both."""
-    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")
+    """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both.
+
+    The messages of its two refusals, in messages.json, say so.
+    """
+    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")  # Two hosts.
 
     def made(pipeline):
         return emulated(seen_by([])[1], config(tmp_path, pipeline))
@@ -239,8 +252,8 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_
     same_message(harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1))
     same_message(harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))))
     to_all = made(PIPELINES.BROADCAST)
-    assert to_all.evaluate(input_fn, steps=1)["mean"] == 0
-    assert len([one for one, _ in zip(to_all.predict(input_fn), range(40), strict=False)]) == 40
+    assert to_all.evaluate(input_fn, steps=1)["mean"] == 0  # All samples come from host 0.
+    assert len(list(itertools.islice(to_all.predict(input_fn), 40))) == 40  # Beyond a batch of 32.
 
 
 @pytest.mark.slow
@@ -267,6 +280,7 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
 
 
 def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, same_message):
+    """8 replicas of two cores need two hosts. The emulation supports such tables on one host."""
     arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
     tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
     refused = options.CannotEmulate, emulated_program.make

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.saved_model import loader_impl
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
@@ -138,9 +139,6 @@ def test_replicated_input_refuses_other_inputs(same_message):
         same_message(harness.refusal(NotImplementedError, within))
 
 
-# Refused.
-
-
 def simple(loss=lambda loss: loss, **fields):
     def model_fn(features, labels, mode, params):
         given = loss(tf.reduce_mean(features) * v1.get_variable("w", initializer=1.0))
@@ -202,7 +200,10 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_an_export_may_contain_a_graph_for_tpus(use_tpu, tmp_path):
-    """A model without tables exports a TPU graph too, with ops that no CPU runs."""
+    """Off a TPU, it is exported beside the graph for CPUs. Its TPU ops must not be refused there.
+
+    An emulated TPU exports only the graph for CPUs.
+    """
 
     def model_fn(features, labels, mode, params):
         out = features @ v1.get_variable("w", initializer=W)
@@ -212,4 +213,6 @@ def test_an_export_may_contain_a_graph_for_tpus(use_tpu, tmp_path):
 
     made = estimator(model_fn, tmp_path, use_tpu=use_tpu)
     made.train(input_fn, steps=1)
-    assert made.export_saved_model(str(tmp_path / "export"), receiver)
+    exported = loader_impl.parse_saved_model(made.export_saved_model(f"{tmp_path}/ex", receiver))
+    of_graphs = [sorted(graph.meta_info_def.tags) for graph in exported.meta_graphs]
+    assert of_graphs == ([["serve"]] if use_tpu else [["serve"], ["serve", "tpu"]])

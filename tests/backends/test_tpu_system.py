@@ -88,9 +88,6 @@ def train(of_spec, tmp_path, hosts=1, how=tpu_described.train, **kwargs):
     return how(tpu_described.estimator(model_fn, spec, tmp_path, hosts, **kwargs), its_input_fn)
 
 
-# The whole graph, compared with stock tensorflow-estimator and TensorFlow 2.15's TPUEmbedding.
-
-
 def nodes(graph):
     """Returns all nodes of a graph and its functions by name, with irrelevant names normalized.
 
@@ -202,23 +199,25 @@ def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, same
     (said,) = [one for one in harness.said(caplog) if "tables" in one]
     assert said.startswith("Embedding tables train on the TPU's embedding hardware, over ")
     same_message(said)
-    # The tables are loaded before the first step, and retrieved after each loop.
+    # Each host has a part of both tables. They are loaded before the first step, and retrieved.
     loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
     assert len(loads) == len(retrieves) == 2 * hosts
     assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
-    # Checkpoints hold whole tables under their legacy names, and no helper variables.
+    # As tpu_described asks: a save every 10 steps, loops of 5 steps.
     saver = reached.hook("CheckpointSaverHook")
     assert (saver._timer._every_steps, saver._steps_per_run) == (10, 5)
+    # Checkpoints hold whole tables under their legacy names, and no helper variables.
     saved = {saved_name(one) for one in reached.graph.get_collection("variables")}
     assert saved == {"global_step", "kernel", "kernel/Adagrad", *SAVED[spec_of]}
     local = [one.op.name for one in reached.graph.get_collection("local_variables")]
-    assert sum(one.startswith("tpu_embedding_dummy_table_variable_") for one in local) == 2
+    assert sum(one.startswith("tpu_embedding_dummy_table_variable_") for one in local) == 2  # Both.
 
 
 def test_a_described_tpu_evaluates(tmp_path):
+    """Tables that do not train are loaded as for SGD, an optimizer without slots."""
     spec = column_spec(partition_strategy="mod")
     reached = train(spec, tmp_path, 2, tpu_described.evaluate)
-    loads = reached.ops("LoadTPUEmbedding")
+    loads = reached.ops("LoadTPUEmbedding")  # Two tables on two hosts.
     assert [op.type for op in loads] == ["LoadTPUEmbeddingStochasticGradientDescentParameters"] * 4
     assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
     assert not reached.ops("RetrieveTPUEmbedding")
@@ -227,11 +226,9 @@ def test_a_described_tpu_evaluates(tmp_path):
 
 
 def test_stock_tensorflow_estimator_is_unchanged():
+    """Our TPUEstimators put their own EmbeddingConfig into their contexts, not into the module."""
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
     assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
-
-
-# Forms of ids.
 
 
 def hardware_reads(features, combiner="mean", **feature):
@@ -298,11 +295,9 @@ def test_dense_int32_ids_are_enqueued_as_int64(tmp_path):
         return input_fn(params).map(lambda f, y: ({**f, "item": tf.zeros([4], tf.int32)}, y))
 
     reached = train((*column_spec()[:2], dense_input_fn), tmp_path)
-    for node in of_type(reached.graph, "EnqueueTPUEmbedding"):
-        assert node.attr["T2"].type == tf.int64.as_datatype_enum  # int32 beside int64
-
-
-# Systems that cannot run a spec.
+    enqueues = of_type(reached.graph, "EnqueueTPUEmbedding")
+    # The op has one type, T2, for the ids of all features. The ids of the others are int64.
+    assert {node.attr["T2"].type for node in enqueues} == {tf.int64.as_datatype_enum}
 
 
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])
@@ -335,14 +330,12 @@ def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
 
 
 def test_predict_says_where_to_predict(tmp_path, same_message):
+    """tensorflow-estimator cannot predict with tables on a TPU. The message names two ways out."""
     spec, model_fn, its_input_fn = dict_spec()
     estimator = tpu_described.estimator(model_fn, spec, tmp_path)
     same_message(
         harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn)))
     )
-
-
-# Restoring: a graph is compared with its checkpoint before a session opens.
 
 
 def words_spec(rows=31, dimension=4, parameters=None):
@@ -359,6 +352,7 @@ def words_spec(rows=31, dimension=4, parameters=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_message):
+    """A program that does not fit its checkpoint fails before it occupies a TPU."""
     saved = {}
     for variable in train(words_spec(), tmp_path / "new", hosts).graph.get_collection("variables"):
         part = variable._get_save_slice_info()
@@ -380,14 +374,15 @@ def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_mes
             train(of_spec, model_dir, hosts, **given)
         same_message(caught.value)
 
-    # The hardware's tables are not trainable, so a warm start takes them only if it lists them.
+    # Other numbers of rows, another optimizer, and another dimension than in the checkpoint.
     refused(ValueError, "Restoring", words_spec(rows=40))
     refused(ValueError, "Restoring", words_spec(rows=40), how=evaluate)
     adam = words_spec(parameters=ee.AdamParameters(0.1))
     refused(tf.errors.NotFoundError, "Restoring", adam)
+    # The hardware's tables are not trainable, so a warm start takes them only if it lists them.
     settings = {"warm_start_from": ee.WarmStartSettings(path, ["words/part_"])}
     refused(ValueError, "Warm-starting", words_spec(dimension=8), tmp_path / "new", **settings)
-    (folder / "checkpoint").unlink()
+    (folder / "checkpoint").unlink()  # The file that names the latest checkpoint.
     for how in (tpu_described.train, evaluate):
         with pytest.raises(ValueError, match="which says which checkpoint is the latest, is miss"):
             train(words_spec(), folder, hosts, how)
