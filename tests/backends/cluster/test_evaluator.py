@@ -70,6 +70,10 @@ class Calls(ee.Exporter):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("deleted_by", ["export", "input_fn"])
 def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
+    """While the evaluator evaluates or exports step 2, the chief trains on, and keeps only step 4.
+
+    deleted_by: the program's function in which this happens, during the evaluator's first call.
+    """
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=2)
     calls = []
@@ -89,7 +93,7 @@ def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, c
     receive = harness.receiver_of(x=(tf.float32, [None]))
     best = ee.BestExporter(serving_input_receiver_fn=receive)
     cluster.run("evaluator", 1, 4, input_fn=input_fn, exporters=[first, best])
-    assert first.steps == ([2, 4] if deleted_by == "export" else [4])
+    assert first.steps == ([2, 4] if deleted_by == "export" else [4])  # The exported evaluations.
     assert len(list(tmp_path.glob("export/best_exporter/*"))) == 1
     said = "was deleted before its evaluation and exports were complete."
     (line,) = [one for one in harness.said(caplog) if said in one]

@@ -73,7 +73,10 @@ def batches():
 @pytest.mark.slow
 @pytest.mark.parametrize("kernels", [[], TASKS, TASKS[:2]], ids=["none", "native", "one server"])
 def test_a_chief_alone_trains_as_one_process_does(kernels, native_library, tmp_path):
-    """Uses two servers, a table with fewer rows than servers, and a table of odd size."""
+    """Uses two servers, a table with fewer rows than servers, and a table of odd size.
+
+    kernels: the tasks that load native kernels. The chief uses them only if all servers have them.
+    """
     logs, addresses = run(tmp_path / "cluster", kernels)
     for job, index in TASKS[1:]:
         serves = f"Parameter server {index} serves tables by native kernels."
@@ -89,6 +92,7 @@ def test_a_chief_alone_trains_as_one_process_does(kernels, native_library, tmp_p
 
     meta = (tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes()
     nodes = tf.compat.v1.MetaGraphDef.FromString(meta).graph_def.node
+    # With pipelining, a lookup runs a step ahead. Its results wait on the chief, not on a server.
     kept = {node.device for node in nodes if node.op in ("Stage", "Unstage")}
     assert kept == {"/job:chief/task:0"}
 
