@@ -85,7 +85,8 @@ def test_several_hosts_begin_from_a_checkpoint(tmp_path):
 
 
 def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
-    lines = run(tmp_path / "model", "calls")  # Calls train_and_evaluate, train and the following.
+    # Each host prints the results of train_and_evaluate, evaluate, predict and export_saved_model.
+    lines = run(tmp_path / "model", "calls")
     chief, host = (
         [line for line in lines[name] if "estimator_emb" not in line]
         for name in ("chief", "host 1")
@@ -97,6 +98,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
         (one,), (other,) = ([line for line in of if line.startswith(begin)] for of in (chief, host))
         assert one == other
     assert len(list((tmp_path / "model" / "export" / "best_exporter").iterdir())) >= 1
+    # train_and_evaluate ends after two loops of steps, and a call of train after STEPS.
     want = emulated(tmp_path / "emulated", "v1", 4, 2 * hosts_program.LOOP, STEPS)
     got = emulated_program.every_checkpoint(tmp_path / "model")
     harness.assert_same({name: want[name] for name in got}, got)
