@@ -95,12 +95,10 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     np.testing.assert_allclose(got["words"], words, atol=1e-6)
     np.testing.assert_allclose(got["user"], user, atol=1e-6)
     want = output_by_numpy(words, user)
-
     metrics = estimator.evaluate(input_fn, steps=1)
     np.testing.assert_allclose(metrics["loss"], np.sum(want * LABELS), rtol=1e-5)
     predicted = [one["output"] for one in estimator.predict(input_fn)]
     np.testing.assert_allclose(predicted, want, rtol=1e-5)
-
     shapes = {key: [None, *value.shape[1:]] for key, value in MATRICES.items()}
     receive = harness.receiver_of(**{key: (MATRICES[key].dtype, shapes[key]) for key in shapes})
     serve = harness.exported(estimator, tmp_path / "export", receive)

@@ -241,12 +241,8 @@ def test_collectives_are_identities_on_one_core(op):
 
 
 def shards():
-    """Returns the number of cores that CrossShardOptimizer would see, or None."""
+    """Returns the cores that TensorFlow's shard context tells CrossShardOptimizer, or None."""
     return tpu_function.get_tpu_context().number_of_shards
-
-
-both_contexts = pytest.mark.parametrize("shard_context", [True, False])
-"""With TensorFlow's tpu_shard_context, which tells CrossShardOptimizer the cores, and without."""
 
 
 def test_ops_are_restored_after_an_exception():
@@ -258,7 +254,7 @@ def test_ops_are_restored_after_an_exception():
     assert gen_tpu_ops.cross_replica_sum is original and shards() is None
 
 
-@both_contexts
+@pytest.mark.parametrize("shard_context", [True, False])
 def test_nested_cores_leave_the_outer_core_active(shard_context):
     """TensorFlow itself refuses nested shard contexts. Without them, nesting changes nothing."""
     with Cores().running():
@@ -270,7 +266,7 @@ def test_nested_cores_leave_the_outer_core_active(shard_context):
         assert gen_tpu_ops.cross_replica_sum is inside and shards() == 1
 
 
-@both_contexts
+@pytest.mark.parametrize("shard_context", [True, False])
 def test_cores_are_isolated_between_threads(shard_context):
     """Two estimators run model_fn in two threads, each with its own cores."""
     both, done = threading.Barrier(2, timeout=processes.HANGS), threading.Event()

@@ -39,10 +39,8 @@ def tables_of(library, rows, dimensions, step, accumulates=True):
 
 
 def compiled(made, devices, arguments, of_activations=False, options=None):
-    """Compiles a step that updates with `gradients`, or with their products with activations.
-
-    Each of the arguments is an array, or the shape of an array. `options` go to the compiler.
-    """
+    """Compiles a step that updates with `gradients`, or with their products with activations."""
+    # Each of the arguments is an array, or the shape of an array. `options` go to the compiler.
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -64,10 +62,8 @@ def compiled(made, devices, arguments, of_activations=False, options=None):
 
 
 def ids_of(rng, feature, rows, is_one):
-    """Returns an id per sample, or up to 48 ids with the segments of the batch and weights.
-
-    A segment is a sample, or a position of a sample's sequence.
-    """
+    """Returns an id per sample, or up to 48 ids with the segments of the batch and weights."""
+    # A segment is a sample, or a position of a sample's sequence.
     if is_one:
         return {"ids": rng.integers(0, rows, SAMPLES).astype(np.int32)}
     size, count = 48, int(rng.integers(1, 48))
@@ -91,12 +87,9 @@ def occurrences(feature, of_feature):
 
 
 def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores, accumulates):
-    """Returns a table's weights and slot after the step, row by row.
-
-    With `accumulates`, a row is updated once, by the sum of its gradients. Otherwise, it is updated
-    in a turn for each core, by that core's gradient.
-    """
+    """Returns a table's weights and slot after the step, row by row."""
     weights, slot = (one.copy() for one in values)
+    # A row is updated by the sum of its gradients, or in turn by the gradient of each core.
     for turn in [None] if accumulates else range(cores):
         sums = {}
         for feature in features:
@@ -124,8 +117,7 @@ def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores,
 def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     """Compares activations, tables and slots, for repeated ids, sequences and weights.
 
-    step: an optimizer. packs: several rows of a table share a row of the device's array. skewed:
-    ids are only 0 and 1, so that many gradients of a row meet.
+    If `packs`, several rows share a row of the device's array. If `skewed`, ids are only 0 and 1.
     """
     rng = np.random.default_rng(cores)
     # Tables of equal dimensions are in one stack, an array with the rows of all of them.
@@ -264,10 +256,7 @@ def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devic
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
 def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, tmp_path):
-    """Trains a step of words and a sequence on CPU devices, and compiles the same step for a TPU.
-
-    The tables are made larger, and with packed rows, as only TPUs have them.
-    """
+    """Trains a step on CPU devices, and compiles it for a TPU with larger tables."""
     from estimator_emb.backends.xla import devices
 
     def noted(owner, name):  # Records the calls.

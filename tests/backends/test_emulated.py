@@ -200,10 +200,7 @@ def test_refuses_a_scalar_of_host_call(tmp_path):
 
 
 def sliced(rows, samples, size):
-    """Slices all cores' rows as stock does for a batch of `size` that has only `samples` samples.
-
-    Stock takes rows for samples, whatever they are, and drops those of the padding.
-    """
+    """Returns the rows that stock yields. It drops a row for each sample that is missing."""
     signals = {
         "padding_mask": tf.cast(tf.range(size) >= samples, tf.int32),
         "stopping": tf.fill([size, 1], False),
@@ -214,14 +211,11 @@ def sliced(rows, samples, size):
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 @pytest.mark.parametrize("cores", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4))])
 def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipeline, tmp_path):
-    """10 samples make two batches of 4 and one of 2, padded to 4 samples.
-
-    Besides a row per sample ("x"), each core predicts one row, or two rows per sample.
-    """
+    """10 samples make two batches of 4 and one of 2, padded to 4 samples."""
 
     def model_fn(features, labels, mode, params):
         v1.get_variable("w", initializer=1.0)
-        predictions = {
+        predictions = {  # A row for each sample, a row for each core, and two for each sample.
             "x": features["x"] * 2.0,
             "core": tf.reshape(tf.reduce_max(features["x"]), [1]),
             "pairs": tf.reshape(features["x"] + [[0.0, 0.5]], [-1]),

@@ -25,11 +25,7 @@ PIPELINES = ee.InputPipelineConfig
 
 
 def seen_by(inputs):
-    """Returns an input_fn that records each call's context in `inputs`, and a model_fn for it.
-
-    Each feature is the number of the host that feeds it. The gradient of the only variable, `w`,
-    which begins at 0, is the sum of a core's features. The rate is 1.
-    """
+    """Returns an input_fn that records each call's context in `inputs`, and a model_fn for it."""
 
     def input_fn(params):
         context = params["context"]
@@ -46,6 +42,7 @@ def seen_by(inputs):
                 "ordinals": [context.device_for_replica(i)[1] for i in each],
             }
         )
+        # Each feature is the number of the host that feeds it.
         x = tf.fill([params["batch_size"]], float(context.current_host))
         if context._internal_ctx.is_input_sharded_per_core():
             return x, None
@@ -54,7 +51,7 @@ def seen_by(inputs):
     def model_fn(features, labels, mode, params):
         inputs.append({"model": (features.shape.as_list(), params["batch_size"])})
         w = v1.get_variable("w", initializer=0.0)
-        loss = tf.reduce_sum(features) * w
+        loss = tf.reduce_sum(features) * w  # The gradient of w is the sum of a core's features.
         if params["context"]._internal_ctx.model_parallelism_enabled:
             made = params["context"].device_assignment
             cores = made.num_replicas, made.num_cores_per_replica, made.core_assignment.shape
@@ -78,11 +75,7 @@ def emulated(model_fn, config, batch=32):
 
 
 def check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
-    """Trains emulated, builds on a described TPU, and compares what both saw.
-
-    Returns:
-      The emulated estimator, and what it saw.
-    """
+    """Compares what an emulated TPU and a described TPU saw. Returns the first, and what it saw."""
     here, there = [], []
     input_fn, model_fn = seen_by(here)
     made = emulated(model_fn, emulating)
@@ -235,10 +228,7 @@ def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, s
 
 
 def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_message):
-    """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both.
-
-    The messages of its two refusals, in messages.json, say so.
-    """
+    """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both."""
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")  # Two hosts.
 
     def made(pipeline):

@@ -24,6 +24,8 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("eight_devices")]
 PROGRAM = pathlib.Path(hosts_program.__file__)
 STEPS = 6
+PATH = os.pathsep.join(map(str, (processes.ROOT, PROGRAM.parent)))
+ENVIRONMENT = {"PYTHONPATH": PATH, "XLA_FLAGS": None}
 
 
 def command(*options, hosts=2, devices=2, program=()):
@@ -33,15 +35,10 @@ def command(*options, hosts=2, devices=2, program=()):
     ]
 
 
-def environment():
-    path = os.pathsep.join(map(str, (processes.ROOT, PROGRAM.parent)))
-    return {"PYTHONPATH": path, "XLA_FLAGS": None}
-
-
 def run(model_dir, case, *options, steps=STEPS, status=0, **sizes):
     """Runs a case of hosts_program on all hosts. Returns its `lines_of`."""
     arguments = command(*options, program=[str(model_dir), case, str(steps)], **sizes)
-    done = processes.run_command(*arguments, status=status, **environment())
+    done = processes.run_command(*arguments, status=status, **ENVIRONMENT)
     return lines_of(done.stdout + done.stderr)
 
 
@@ -146,7 +143,7 @@ def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
     with open(tmp_path / "output", "w") as output:
         started = subprocess.Popen(
             [sys.executable, "-m", "estimator_emb", *arguments],
-            env=processes.users_environment(**environment()),
+            env=processes.users_environment(**ENVIRONMENT),
             stdout=output,
             stderr=subprocess.STDOUT,
         )

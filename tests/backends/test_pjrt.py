@@ -130,8 +130,7 @@ def test_models_of_every_kind_train_like_on_the_host(model, cores, tmp_path):
     written = []  # By init_fn: "initialized"; by host_call: (loss, step); by the hook: a variable.
 
     def host_call(loss, step):
-        note = tf.numpy_function(lambda *of_step: written.append(of_step), [loss, step], [])
-        return [note]
+        return [tf.numpy_function(lambda *of_step: written.append(of_step), [loss, step], [])]
 
     def model_fn(features, labels, mode, params):
         loss, kept = model(features["x"] * features["word"], labels)

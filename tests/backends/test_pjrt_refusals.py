@@ -23,11 +23,9 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
 def test_pjrt_uses_all_devices_by_default(monkeypatch):
-    chosen, _ = backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))
-    assert len(chosen) == 3
+    assert len(backend.chosen(ee.TPUConfig(device="pjrt", num_shards=3))[0]) == 3
     monkeypatch.setenv("ESTIMATOR_EMB_PJRT_PLATFORM", "cpu")
-    chosen, _ = backend.chosen(ee.TPUConfig())
-    assert len(chosen) == 8  # All of the fixture `eight_devices`.
+    assert len(backend.chosen(ee.TPUConfig())[0]) == 8  # All of the fixture `eight_devices`.
 
 
 def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
@@ -106,52 +104,41 @@ def test_says_that_devices_have_no_effect_without_use_tpu(
 
 
 HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
-
-
-# Each function adds something to the loss that no PJRT device can compute.
-def outside(loss):  # Python code.
-    return v1.tpu.outside_compilation(
-        lambda loss: tf.numpy_function(lambda value: value, [loss], tf.float32), loss
-    )
-
-
-def permuted(loss):  # An op between cores that only a TPU has.
-    return tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]])
-
-
-def unbounded(loss):  # The gradient of a loop keeps a tensor for each of its turns.
-    return tf.while_loop(lambda one: one < 100.0, lambda one: one * 2.0 + 1.0, [loss])[0]
-
-
-def unique(loss):  # The size of the result depends on values.
-    return tf.stop_gradient(tf.unique(loss[None])[0])
-
-
-def queued(loss):  # A resource of the host. TensorFlow's lowering would end in SIGSEGV.
-    return tf.queue.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue()
+ADDED = {  # What is added to the loss, and no PJRT device can compute.
+    "Python": lambda loss: v1.tpu.outside_compilation(
+        lambda given: tf.numpy_function(lambda value: value, [given], tf.float32), loss
+    ),
+    "TPU op": lambda loss: tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]]),
+    "unbounded loop": lambda loss: tf.while_loop(
+        lambda one: one < 100.0, lambda one: one * 2.0 + 1.0, [loss]
+    )[0],
+    "values set the size": lambda loss: tf.stop_gradient(tf.unique(loss[None])[0]),
+    # TensorFlow's own lowering would end in SIGSEGV.
+    "queue": lambda loss: tf.queue.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue(),
+}
 
 
 @pytest.mark.parametrize(
-    # The last three are of the message: its first line, the line about the op with its place in the
-    # program, and the last line with advice. None: the message has no such line.
-    ("of_loss", "first", "line", "last"),
+    # added: of ADDED. first, line, last: of the message, its first line, the line about the op with
+    # its place in the program, and the last line with advice. None: there is no such line.
+    ("added", "first", "line", "last"),
     [
-        (outside, "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
-        (permuted, "model_fn calls collective_permute, and PJRT devices", "It is called", None),
+        ("Python", "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
+        ("TPU op", "model_fn calls collective_permute, and PJRT devices", "It is called", None),
         (
-            unbounded,
+            "unbounded loop",
             "XLA compilation requires a fixed tensor list size. Set the max number of elements.",
             "The op 'gradients/while_grad/Placeholder_0/accumulator'",
             "Give each loop a constant maximum_iterations, a recurrent layer a static length.",
         ),
-        (queued, "FIFOQueueV2 'fifo_queue' is on the host", "The op 'fifo_queue'", HOST_ONLY),
-        (unique, "DynamicReshape requires at least two operands.", None, HOST_ONLY),
+        ("queue", "FIFOQueueV2 'fifo_queue' is on the host", "The op 'fifo_queue'", HOST_ONLY),
+        ("values set the size", "DynamicReshape requires at least two operands.", None, HOST_ONLY),
     ],
 )
-def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
+def test_refused_when_the_step_is_lowered(added, first, line, last, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
-        return harness.minimized(mode, loss + tf.reshape(of_loss(loss), []))
+        return harness.minimized(mode, loss + tf.reshape(ADDED[added](loss), []))
 
     words = harness.refusal(
         core_step.CannotLower, made(tmp_path, cores=2, model_fn=model_fn).train, batches, steps=1
@@ -209,10 +196,7 @@ def test_tables_larger_than_a_device_are_refused_before_compilation():
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 @pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])  # own: the program's device_count.
 def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
-    """TensorFlow's sessions would take the memory that jax needs.
-
-    No GPU is here, so jax's devices and TensorFlow's list are replaced.
-    """
+    """TensorFlow's sessions would take the memory that jax needs. The GPUs here are pretended."""
     devices = [types.SimpleNamespace(platform=platform)]
     monkeypatch.setattr(backend, "chosen", lambda tpu_config: (devices, ALONE))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])

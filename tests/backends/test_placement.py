@@ -115,10 +115,7 @@ def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tm
 
 
 def test_initial_values_are_placed_with_their_table(beside_gpu):
-    """The program chooses CPU 1. Ops on another device than their variable would fail here.
-
-    The session does not allow soft placement, which would move them silently.
-    """
+    """On another device, they would fail: the session does not allow soft placement."""
 
     def place(op):
         return "/device:CPU:1" if op.type == "VarHandleOp" else op.device

@@ -41,9 +41,8 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
         trainers, native = itertools.count(), select_kernels.kernels_for
 
         def in_turn(*args, **kwargs):
-            if next(trainers) % 2 == 0:
-                return native(*args, **kwargs)
-            return TensorFlowKernels(*args)
+            uses_native = next(trainers) % 2 == 0
+            return native(*args, **kwargs) if uses_native else TensorFlowKernels(*args)
 
         monkeypatch.setattr(select_kernels, "kernels_for", in_turn)
     cluster = servers.Cluster(workers=2, servers=2)
@@ -72,7 +71,7 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
 
 
 def dies_after(steps):
-    """Returns a hook that makes a trainer fail, so that it saves nothing."""
+    """Returns a hook that makes a trainer fail, so that it saves nothing: it saves at its end."""
     left = iter(range(steps - 1))
 
     def die():
@@ -83,10 +82,7 @@ def dies_after(steps):
 
 
 def chief_of(cluster, model_dir):
-    """Returns a function that trains the chief. Each step subtracts 1 from each value of table x.
-
-    The chief saves a checkpoint at its end, not while it trains.
-    """
+    """Returns a function that trains the chief. A step subtracts 1 from each value of table x."""
     spec = servers.counting_spec({"x": ee.StochasticGradientDescentParameters(1.0)}, 4, 2)
     batch = ({"x": np.arange(4)}, {"x": np.ones([4, 2], np.float32)})
 

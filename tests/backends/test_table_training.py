@@ -34,10 +34,7 @@ SUMS = np.array([[1 + 5, 2 + 6], [3 + 7, 4 + 8]], np.float32)
 
 
 def changed_by(train_op_of, tmp_path, cores=None):
-    """Trains one SGD step of rate 1. Returns what it subtracts from rows 1 and 3.
-
-    `train_op_of` makes the train_op from two losses. The first one is to train.
-    """
+    """Trains one SGD step of rate 1 on the first of two losses. Returns START - x of rows 1, 3."""
 
     def model_fn(features, labels, mode, params):
         scale = tf.compat.v1.get_variable("scale", [2], initializer=tf.ones_initializer())
@@ -126,10 +123,7 @@ def test_unapplied_gradients_do_not_update_tables(cores, last, tmp_path):
 
 
 def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path, caplog):
-    """A helper variable, tpu_embedding_dummy_table_variable, carries the tables' gradients.
-
-    A program that skips it, as older programs do, does not show which of two gradients trains.
-    """
+    """Older programs skip the helper variable, which would tell which of two gradients trains."""
 
     def apply(first, second):
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)

@@ -79,10 +79,7 @@ def trained(
     model_fn=model_fn,
     **of_estimator,
 ):
-    """Trains, and returns every variable of every checkpoint.
-
-    `rate` is the learning_rate_fn of the table 'b', which `adagrad` trains.
-    """
+    """Returns every variable of every checkpoint. `rate` is table b's, which `adagrad` trains."""
     ones = v1.ones_initializer()
     spec = harness.tables_spec(
         {
@@ -342,10 +339,7 @@ MEASURED = """
 
 @pytest.mark.slow
 def test_the_host_frees_the_memory_of_tables(tmp_path):
-    """A CPU device keeps the tables in the host's memory, too: these bytes are always there.
-
-    The host's own copy doubles them, but only while training begins and while it saves.
-    """
+    """They are once on the CPU device, and once more while training begins and while it saves."""
 
     def peaks(rows):
         done = processes.run(MEASURED, rows, tmp_path / str(rows))

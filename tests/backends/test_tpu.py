@@ -85,16 +85,11 @@ def test_every_op_of_the_graph_equals_the_original(case, ragged):
 
 def described_variables(graph, key):
     with graph.as_default():
-        return [
-            (
-                one.name,
-                one.shape,
-                one.device,
-                one._save_slice_info and one._save_slice_info.to_proto(),
-                one.initial_value.op.type,
-            )
-            for one in graph.get_collection(key)
-        ]
+        found = []
+        for one in graph.get_collection(key):
+            part = one._save_slice_info and one._save_slice_info.to_proto()
+            found.append((one.name, one.shape, one.device, part, one.initial_value.op.type))
+        return found
 
 
 @pytest.mark.parametrize("case", tpu_cases.GRAPHS, ids=lambda case: case.name)

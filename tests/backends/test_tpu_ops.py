@@ -200,10 +200,7 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_an_export_may_contain_a_graph_for_tpus(use_tpu, tmp_path):
-    """Off a TPU, it is exported beside the graph for CPUs. Its TPU ops must not be refused there.
-
-    An emulated TPU exports only the graph for CPUs.
-    """
+    """With use_tpu=False, both graphs are exported, the second with ops that no CPU runs."""
 
     def model_fn(features, labels, mode, params):
         out = features @ v1.get_variable("w", initializer=W)

@@ -89,14 +89,12 @@ def train(of_spec, tmp_path, hosts=1, how=tpu_described.train, **kwargs):
 
 
 def nodes(graph):
-    """Returns all nodes of a graph and its functions by name, with irrelevant names normalized.
-
-    Function numbers depend on all functions of the process. In the original, the op that fills a
-    slot with zeros has one of two names.
-    """
+    """Returns all nodes of a graph and its functions by name, with irrelevant names normalized."""
     graph_def = graph.as_graph_def()
     numbered = "|".join(one.signature.name for one in graph_def.library.function)
 
+    # Function numbers depend on all functions of the process. In the original, the op that fills a
+    # slot with zeros has one of two names.
     def numberless(message):
         text = re.sub(
             rf"\b({numbered})(?=\b|___)", lambda m: re.sub(r"_\d+$", "", m[0]), str(message)
@@ -146,10 +144,7 @@ STOCK = {
     [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
 )
 def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
-    """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name.
-
-    Also compares when tables are loaded: before the first step, by a hook.
-    """
+    """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name."""
     if not HAS_ORIGINAL and not name.startswith("dicts"):
         pytest.skip("stock tensorflow-estimator looks for optimizers that TensorFlow has dropped")
     spec_of, hosts, arguments = STOCK[name]
@@ -159,6 +154,7 @@ def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
         of_spec = spec_of(spec_class, **arguments(module))
         reached = train(of_spec, tmp_path, hosts, how, of_class=of_class, tpu_config=tpu_config)
         infeed = reached.hook("TPUInfeedOutfeedSessionHook")
+        # The hook also loads the tables, before the first step.
         begins = infeed._embedding_layer_config, [op.name for op in infeed._init_ops]
         return nodes(reached.graph), begins
 
@@ -232,10 +228,7 @@ def test_stock_tensorflow_estimator_is_unchanged():
 
 
 def hardware_reads(features, combiner="mean", **feature):
-    """Returns the features as the hardware reads them, from tensors and from datasets alike.
-
-    Sparse values are listed as (indices, values, shape).
-    """
+    """Returns features as the hardware reads them, sparse values as (indices, values, shape)."""
     spec = harness.table_spec(20, 2, ee.AdagradParameters(0.1), None, combiner, feature)
     tables, labels, dataset_of = tables_of(spec), tf.zeros([2]), tf.data.Dataset.from_tensors
     of_tensors, _ = backend.as_hardware_reads((features, labels), tables)

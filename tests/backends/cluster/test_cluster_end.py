@@ -49,12 +49,10 @@ def in_thread(function, *args):
 
 
 def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
-    """The chief tells the worker, waits until the worker leaves, and then tells the server.
-
-    A `Member` listens to the chief. It is also a hook that stops the worker's training.
-    """
+    """The chief tells the worker, waits until it leaves, and then tells the server."""
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
+    # A `Member` listens to the chief. It is also a hook that stops the worker's training.
     worker, server = ending.Member("worker", 0), ending.Member("ps", 0)
     worker.after_create_session(None, None)
     worker.listen(targets["worker"])
@@ -186,12 +184,10 @@ def test_tasks_that_refuse_connections_are_away():
 
 @pytest.fixture
 def watch(monkeypatch, caplog):
-    """Returns a function of a job. It makes `judge`: (absent hosts, second) -> logged messages.
-
-    The hosts are c (chief), w (worker), p and q (parameter servers 0 and 1).
-    """
+    """Returns a function of a job. It makes `judge`: (absent hosts, second) -> logged messages."""
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
+    # The hosts are called c (the chief's), w (the worker's), p and q (the servers').
     spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
 
     def end(status):
@@ -217,8 +213,7 @@ def watch(monkeypatch, caplog):
 
 
 def test_absence_watch_knows_the_tasks_that_a_job_needs(watch):
-    # Job -> the hosts of the parameter servers (p, q) and the chief (c) that it waits for.
-    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}
+    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}  # Hosts, as in `watch`.
     assert {job: watch(job).needed for job in needed} == needed
 
 
@@ -274,11 +269,7 @@ def test_refuses_an_invalid_wait_limit(text, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
-    """A killed chief ends no process: it is reported missing (here after 3 s).
-
-    A new chief trains one more step, and all processes end. A worker that starts after that ends
-    too. Each process prints "goes on" at its end, except servers.
-    """
+    """A killed chief ends no process: it is reported missing (here after 3 s). Late tasks end."""
     model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
     arguments = [str(model), "100000"]
     program = """
@@ -302,7 +293,7 @@ def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
         )
         assert all(one.poll() is None for one in before), cluster.logs()
 
-        arguments[1] = str(harness.last_step(model) + 1)
+        arguments[1] = str(harness.last_step(model) + 1)  # A new chief trains one more step.
         cluster.ended(cluster.start("chief"))
         cluster.ended(*servers)
         if ": this process ends." not in worker.log.read_text():  # Else it ends without "goes on".

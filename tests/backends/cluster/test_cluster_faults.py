@@ -92,10 +92,8 @@ def check_checkpoint(path, most):
 
 
 def check_roll_backs(steps, told):
-    """Checks that training went back only to steps that the logs name.
-
-    Each item of `steps` holds the times after and before a trainer saw a global step, and the step.
-    """
+    """Checks that training went back only to steps that the logs name (`told`)."""
+    # Each item of `steps` holds the times after and before a trainer saw a global step, and it.
     reached, since = [(0.0, 0)], 0.0
     for ended, began, step in sorted(steps):
         # Only steps seen before `began` count. Other trainers may have seen later steps meanwhile.
@@ -110,16 +108,14 @@ def check_roll_backs(steps, told):
 _FIRST = 2 if tf.__version__.startswith("2.15.") else 1
 if sampling.seed():
     _FIRST += 2 * random.Random(sampling.seed()).randrange(1000)
+# FAULT_SEEDS="2 10" runs seeds 2 to 9.
 SEEDS = range(*map(int, os.environ.get("FAULT_SEEDS", f"{_FIRST} {_FIRST + 1}").split()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_training_survives_killed_processes(seed, native_library, tmp_path):
-    """Kills one or two of five processes, several times, and starts them again.
-
-    FAULT_SEEDS="2 10" runs seeds 2 to 9. Odd seeds use native kernels.
-    """
+    """Kills one or two of five processes, several times. Odd seeds use native kernels."""
     chosen = random.Random(seed)
     hurry, model = tmp_path / "hurry", tmp_path / "model"
     jobs = {"chief": 1, "worker": 1, "ps": 2}

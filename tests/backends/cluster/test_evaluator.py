@@ -70,10 +70,7 @@ class Calls(ee.Exporter):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("deleted_by", ["export", "input_fn"])
 def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
-    """While the evaluator evaluates or exports step 2, the chief trains on, and keeps only step 4.
-
-    deleted_by: the program's function in which this happens, during the evaluator's first call.
-    """
+    """During the program's function `deleted_by`, the chief makes step 4, and deletes step 2."""
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=2)
     calls = []
