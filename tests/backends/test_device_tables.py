@@ -287,6 +287,7 @@ def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, t
 
 
 def test_refuses_more_rows_than_an_index_can_address(library, same_message):
-    """An index is an int32. A device has half of the rows of two tables, 3 * 2**31 in all."""
+    """An index is an int32. Each of 2 devices would have 3 * 2**31 rows: half of two tables."""
     tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)
-    same_message(harness.refusal(ValueError, library.DeviceTables, tables, [], 8, 2))
+    refused = harness.refusal(ValueError, library.DeviceTables, tables, [], 8, 2)
+    same_message(refused)  # As in messages.json: it names the tables, their rows and the limit.

@@ -224,7 +224,8 @@ def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, s
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-32")
     input_fn, model_fn = seen_by([])
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, num_shards=8))
-    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
+    refused = harness.refusal(ValueError, made.train, input_fn, steps=1)
+    same_message(refused)  # Stock's, as in messages.json: "should be (32), got (8)".
 
 
 def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_message):
@@ -238,7 +239,7 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_
     by_core = made(PIPELINES.PER_HOST_V2)
     # Half of the samples come from host 0, and half from host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
-    by_host = made(PIPELINES.PER_HOST_V1)
+    by_host = made(PIPELINES.PER_HOST_V1)  # Refused, with stock's messages in messages.json:
     same_message(harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1))
     same_message(harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))))
     to_all = made(PIPELINES.BROADCAST)
@@ -274,7 +275,8 @@ def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, same_m
     arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
     tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
     refused = options.CannotEmulate, emulated_program.make
-    same_message(harness.refusal(*refused, *arguments, **tables))
+    message = harness.refusal(*refused, *arguments, **tables)
+    same_message(message)  # As in messages.json: it names the option and the number of hosts.
 
 
 def test_refuses_hosts_with_different_features(tmp_path, same_message):
@@ -283,4 +285,5 @@ def test_refuses_hosts_with_different_features(tmp_path, same_message):
         return tf.data.Dataset.from_tensors({name: tf.zeros([params["batch_size"]])}).repeat()
 
     made = emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V1, num_shards=16))
-    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
+    refused = harness.refusal(ValueError, made.train, input_fn, steps=1)
+    same_message(refused)  # As in messages.json: "got features['x'] for core 0, and ['y'] ...".

@@ -82,7 +82,7 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_me
         message = harness.refusal(ValueError, changed_by, train_op_of, tmp_path)
     finally:
         mixed.disable_mixed_precision_graph_rewrite()
-    same_message(message)
+    same_message(message)  # As in messages.json: "... would train by the scaled loss".
 
 
 def an_optimizer():
@@ -99,7 +99,8 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, same_message):
         both = an_optimizer().minimize(first), an_optimizer().minimize(second)
         return tf.group(*both, tf.compat.v1.train.get_global_step().assign_add(1))
 
-    same_message(harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores))
+    refused = harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores)
+    same_message(refused)  # As in messages.json: it names the feature and two ways out.
 
 
 @pytest.mark.fast(1)

@@ -136,7 +136,9 @@ def test_optimizers_beyond_the_original_load_and_retrieve_slots(name, hosts):
     with tf.Graph().as_default() as graph:
         made = engine.create_variables_and_ops()
         load, retrieve = made.load_ops(), made.retrieve_ops()
-    assert len(load) == len(retrieve) == hosts
+    kind = f"RetrieveTPUEmbedding{name}Parameters"
+    retrieves = [op for op in graph.get_operations() if op.type == kind]
+    assert len(load) == len(retrieve) == len(retrieves) == hosts
     names = [slot.name for slot in optimizer.slots]
     assert list(made.slot_variables_by_table["t"]._fields) == names
     assert type(made.slot_variables_by_table["t"]).__name__ == f"{name}SlotVariables"
@@ -146,17 +148,15 @@ def test_optimizers_beyond_the_original_load_and_retrieve_slots(name, hosts):
         assert [one.name for one in op.op_def.input_arg] == ["parameters", *names]
         variables = [one.op.inputs[0].op.name for one in op.inputs]
         assert variables == [f"t{suffix}/part_{host}" for suffix in suffixes]
-    for op in graph.get_operations():
-        if op.type == f"RetrieveTPUEmbedding{name}Parameters":
-            assigned = [one.consumers()[0].inputs[0].op.name for one in op.outputs]
-            host = op.get_attr("shard_id")
-            assert assigned == [f"t{suffix}/part_{host}" for suffix in suffixes]
+    for host, op in enumerate(retrieves):
+        assigned = [one.consumers()[0].inputs[0].op.name for one in op.outputs]
+        assert op.get_attr("shard_id") == host
+        assert assigned == [f"t{suffix}/part_{host}" for suffix in suffixes]
 
 
 def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
-    engine = one_table(
-        optimization_parameters=embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
-    )
+    adam = embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
+    engine = one_table(optimization_parameters=adam)
     assert message(engine).adam.epsilon == np.float32(1e-4)
     assert message(engine).adam.use_sum_inside_sqrt is True  # The default of both Adams.
     assert message(engine).learning_rate.WhichOneof("learning_rate") == "dynamic"
@@ -171,9 +171,8 @@ def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
 
 def test_packing_of_low_dimensions_is_passed_on():
     status = optimization_pb2.LowDimensionalPackingStatus.Status
-    engine = one_table(
-        optimization_parameters=embedding.Adagrad(0.1, low_dimensional_packing_status=True)
-    )
+    packing = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
+    engine = one_table(optimization_parameters=packing)
     assert message(engine).low_dimensional_packing_status == status.ENABLED
     assert message(one_table()).low_dimensional_packing_status == status.UNSPECIFIED
 
@@ -197,10 +196,8 @@ def test_learning_rate_tags_follow_the_order_of_tables():
     }
     features = {f"x_{name}": ee.FeatureConfig(name) for name in tables}
     engine = one_table(table_to_config_dict=tables, feature_to_config_dict=features)
-    rates = {
-        table.name: table.optimization_parameters.learning_rate
-        for table in engine.config_proto.table_descriptor
-    }
+    described = engine.config_proto.table_descriptor
+    rates = {one.name: one.optimization_parameters.learning_rate for one in described}
     assert rates.pop("g").constant == np.float32(0.3)
     # In the order of table names. Tables with the same function share its tag.
     assert {name: rate.dynamic.tag for name, rate in rates.items()} == {
@@ -246,12 +243,9 @@ with_strategy = pytest.mark.parametrize("strategy", ["div", "mod"])
 def table_with_adam(rows, hosts, strategy):
     """Returns a table's initial weights, its graph, and its variables and ops."""
     weights = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
-    engine = one_table(
-        ee.TableConfig(rows, 2, initializer=harness.initializer(weights)),
-        hosts,
-        partition_strategy=strategy,
-        optimization_parameters=ee.AdamParameters(0.1),
-    )
+    table = ee.TableConfig(rows, 2, initializer=harness.initializer(weights))
+    adam = ee.AdamParameters(0.1)
+    engine = one_table(table, hosts, partition_strategy=strategy, optimization_parameters=adam)
     with tf.Graph().as_default() as graph:
         return weights, graph, engine.create_variables_and_ops()
 

@@ -42,9 +42,8 @@ def contrastive(features, labels, mode, params):
     loss = tf.reduce_mean(losses)
     if mode == "infer":
         return ee.TPUEstimatorSpec(mode, predictions={"own": own, "loss": losses})
-    return harness.minimized(
-        mode, loss, RATE, eval_metrics=(lambda losses: {"mean": v1.metrics.mean(losses)}, [losses])
-    )
+    metrics = (lambda losses: {"mean": v1.metrics.mean(losses)}, [losses])
+    return harness.minimized(mode, loss, RATE, eval_metrics=metrics)
 
 
 def estimator(model_fn, model_dir, cores=1, use_tpu=True):
@@ -120,13 +119,12 @@ def test_a_core_gets_its_number_or_its_input(count, way, control_flow):
         assert mine.dtype == tf.int32 and mine.shape == []
         (of_cores,) = cores.replicate([mine])
         assert session.run(of_cores) == (inputs if way in INPUTS else [*range(count)])
-        assert not {op.type for op in graph.get_operations()} & {
-            "XlaReplicaId",
-            "TPUReplicatedInput",
-        }
+        of_tpu = {"XlaReplicaId", "TPUReplicatedInput"}  # A CPU cannot run them.
+        assert not {op.type for op in graph.get_operations()} & of_tpu
 
 
 def test_replicated_input_refuses_other_inputs(same_message):
+    """It takes a tensor for each core in the body of model_fn, says each text in messages.json."""
     with tf.Graph().as_default(), Cores(2).running(numbered=True):
         given = tpu_ops.tpu_replicated_input
         for wrong in ([1], [1, 2, 3], []):
@@ -192,7 +190,7 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
     }
     message = harness.refusal(ValueError, calls[mode])
     assert message.startswith(f"Op 'XlaReplicaId' {LINE}") and NUMBER in message
-    same_message(message.replace(LINE, "(LINE: "))
+    same_message(message.replace(LINE, "(LINE: "))  # As in messages.json, for each mode.
     assert not list(tmp_path.glob("export/[0-9]*"))
     assert mode == "export" or not list(tmp_path.glob("model.ckpt*"))
 

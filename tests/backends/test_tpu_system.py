@@ -194,7 +194,7 @@ def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, same
     reached = train(spec, tmp_path, hosts, tpu_config=tpu_config)
     (said,) = [one for one in harness.said(caplog) if "tables" in one]
     assert said.startswith("Embedding tables train on the TPU's embedding hardware, over ")
-    same_message(said)
+    same_message(said)  # As in messages.json: the numbers of hosts, tables, rows and slots.
     # Each host has a part of both tables. They are loaded before the first step, and retrieved.
     loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
     assert len(loads) == len(retrieves) == 2 * hosts
@@ -323,12 +323,11 @@ def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
 
 
 def test_predict_says_where_to_predict(tmp_path, same_message):
-    """tensorflow-estimator cannot predict with tables on a TPU. The message names two ways out."""
+    """tensorflow-estimator cannot predict with tables on a TPU. messages.json has the way out."""
     spec, model_fn, its_input_fn = dict_spec()
     estimator = tpu_described.estimator(model_fn, spec, tmp_path)
-    same_message(
-        harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn)))
-    )
+    predicted = estimator.predict(its_input_fn)
+    same_message(harness.refusal(NotImplementedError, next, predicted))
 
 
 def words_spec(rows=31, dimension=4, parameters=None):
@@ -365,7 +364,7 @@ def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_mes
     def refused(error, phrase, of_spec, model_dir=folder, **given):
         with pytest.raises(error, match=f"^{phrase} from checkpoint failed: ") as caught:
             train(of_spec, model_dir, hosts, **given)
-        same_message(caught.value)
+        same_message(caught.value)  # As in messages.json: what does not fit, and what to do.
 
     # Other numbers of rows, another optimizer, and another dimension than in the checkpoint.
     refused(ValueError, "Restoring", words_spec(rows=40))
