@@ -69,7 +69,7 @@ def record(estimator, loss, name=None):
     path.write_bytes(path.read_bytes() + path.read_bytes()[:20])
 
 
-def test_compares_with_recorded_evaluations(tmp_path, caplog):
+def test_best_exporter_compares_with_recorded_evaluations(tmp_path, caplog):
     """The recorded losses are 5, 4 and 6, so 4 is the best. Evaluations named "valid": 2."""
     estimator = tf.estimator.Estimator(lambda features: None, tmp_path)
     estimator.export_saved_model = lambda *args, **kwargs: "exported"

@@ -327,7 +327,7 @@ def test_a_batch_of_another_size_stops_the_step(known, tmp_path):
         made.train(input_fn, steps=1)
 
 
-def test_evaluation_on_cpu(tmp_path):
+def test_evaluation_on_cpu_gets_the_whole_batch(tmp_path):
     """`eval_on_tpu=False`: model_fn gets the whole batch of 12, the default of `make`."""
     seen = []
 

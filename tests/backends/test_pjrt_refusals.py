@@ -28,7 +28,7 @@ def test_pjrt_uses_all_devices_by_default(monkeypatch):
     assert len(backend.chosen(ee.TPUConfig())[0]) == 8  # All of the fixture `eight_devices`.
 
 
-def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
+def on_pjrt(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
     spec = emulated_program.SPEC._replace(pipeline_execution_with_tensor_core=pipelined)
     tpu = {"device": "pjrt", **(tpu or {})}
     return emulated_program.make(model_fn, tmp_path, cores, spec=spec, tpu=tpu)
@@ -39,7 +39,7 @@ SUMMARIES = {"table_summaries": True}
 
 
 @pytest.mark.parametrize(
-    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `made`. words: of the
+    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `on_pjrt`. words: of the
     # error, which name the bad option, or what to do.
     ("variables", "arguments", "words"),
     [
@@ -58,7 +58,7 @@ SUMMARIES = {"table_summaries": True}
 def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_path, monkeypatch):
     for name, value in variables.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
-    assert words in harness.refusal(ValueError, made, tmp_path, **arguments)
+    assert words in harness.refusal(ValueError, on_pjrt, tmp_path, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_pat
 )
 def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_path, monkeypatch):
     monkeypatch.setattr(where, value)
-    assert words in harness.refusal(ValueError, made, tmp_path)
+    assert words in harness.refusal(ValueError, on_pjrt, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_
         ({"device": "of a flag"}, {}, []),
     ],
 )
-def test_says_that_devices_have_no_effect_without_use_tpu(
+def test_log_says_that_devices_have_no_effect_without_use_tpu(
     tpu, variables, words, tmp_path, monkeypatch, caplog
 ):
     for name, value in variables.items():
@@ -135,14 +135,13 @@ ADDED = {  # What is added to the loss, and no PJRT device can compute.
         ("values set the size", "DynamicReshape requires at least two operands.", None, HOST_ONLY),
     ],
 )
-def test_refused_when_the_step_is_lowered(added, first, line, last, tmp_path):
+def test_a_step_is_refused_when_it_is_lowered(added, first, line, last, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
         return harness.minimized(mode, loss + tf.reshape(ADDED[added](loss), []))
 
-    words = harness.refusal(
-        core_step.CannotLower, made(tmp_path, cores=2, model_fn=model_fn).train, batches, steps=1
-    )
+    train = on_pjrt(tmp_path, cores=2, model_fn=model_fn).train
+    words = harness.refusal(core_step.CannotLower, train, batches, steps=1)
     got_first, *of_op = words.splitlines()
     assert first in got_first
     assert not last or of_op.pop() == last
@@ -152,7 +151,7 @@ def test_refused_when_the_step_is_lowered(added, first, line, last, tmp_path):
 
 def test_check_reports_the_place_of_the_tables(tmp_path):
     """No TPUEstimator can drive the SparseCores of a v6e, but device='pjrt' needs none of them."""
-    pjrt = made(tmp_path, cores=4)
+    pjrt = on_pjrt(tmp_path, cores=4)
     report = preflight.check_program(pjrt, batches, generations=["v6e"], compile=False)
     assert report.status == 0, str(report)  # No finding.
     assert "\n  v6e, tables: accepted; on the host, where they need " in str(report)

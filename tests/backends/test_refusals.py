@@ -57,7 +57,7 @@ def fetched(hooks):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refused_where_a_tpu_is_emulated(case, tmp_path):
+def test_an_emulated_tpu_refuses_each_case(case, tmp_path):
     """Each of CASES has a program, and the type and a phrase of the TPU's error."""
     program, kind, phrase, *_ = CASES[case]
     with pytest.raises(kind) as error:
@@ -76,7 +76,7 @@ def test_a_hook_that_fetches_from_a_tpu_is_told_what_to_do(tmp_path):
 @pytest.mark.slow
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("case", CASES)
-def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
+def test_a_described_tpu_refuses_each_case(case, tmp_path, monkeypatch):
     program, kind, phrase, *_ = CASES[case]
     # Only control flow v2 builds the loop's body in a graph of its own.
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", phrase == OTHER_GRAPH)
@@ -90,7 +90,7 @@ def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
 
 @pytest.mark.fast(5)
 @pytest.mark.parametrize("case", CASES)
-def test_refused_by_check(case, tmp_path):
+def test_check_refuses_each_case(case, tmp_path):
     """`check` opens no session, so it cannot see the programs that are refused there."""
     program, _, phrase, *words_of_check = CASES[case]
     (words,) = words_of_check or [phrase]

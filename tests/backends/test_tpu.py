@@ -356,7 +356,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("arguments", "phrase"), REFUSED, ids=lambda one: str(one)[:20])
-def test_refuses_invalid_arguments(arguments, phrase):
+def test_tpu_embedding_refuses_invalid_arguments(arguments, phrase):
     assert phrase in harness.refusal(ValueError, one_table, **arguments)
 
 

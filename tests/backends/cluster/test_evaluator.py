@@ -69,7 +69,7 @@ class Calls(ee.Exporter):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("deleted_by", ["export", "input_fn"])
-def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
+def test_evaluator_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
     """During the program's function `deleted_by`, the chief makes step 4, and deletes step 2."""
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=2)
@@ -97,7 +97,7 @@ def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, c
     assert f"{tmp_path}/model.ckpt-2 {said}" in line
 
 
-def test_ends_if_training_has_ended_before_max_steps(tmp_path, monkeypatch, caplog):
+def test_evaluator_ends_if_training_ended_before_max_steps(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=9)  # An earlier training's end does not count.
@@ -108,7 +108,7 @@ def test_ends_if_training_has_ended_before_max_steps(tmp_path, monkeypatch, capl
     assert harness.said(caplog)[-1] == said
 
 
-def test_ends_if_an_export_fails(tmp_path, monkeypatch):
+def test_evaluator_fails_if_an_export_fails(tmp_path, monkeypatch):
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=6, max_steps=6)
 
