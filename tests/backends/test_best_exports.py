@@ -42,11 +42,9 @@ def run(kind, model_dir, steps, name=None, **kwargs):
     """Trains and evaluates with new objects, like a new process. Returns whether it exported."""
     receive = harness.receiver_of(x=(tf.float32, [None]))
     exporter = tf.estimator.BestExporter(serving_input_receiver_fn=receive, **kwargs)
-    _, (path,) = tf.estimator.train_and_evaluate(
-        make(kind, model_dir),
-        tf.estimator.TrainSpec(input_fn, max_steps=steps),
-        tf.estimator.EvalSpec(input_fn, steps=1, name=name, exporters=exporter),
-    )
+    training = tf.estimator.TrainSpec(input_fn, max_steps=steps)
+    evaluation = tf.estimator.EvalSpec(input_fn, steps=1, name=name, exporters=exporter)
+    _, (path,) = tf.estimator.train_and_evaluate(make(kind, model_dir), training, evaluation)
     return path is not None
 
 

@@ -36,11 +36,9 @@ def make(model_dir, has_context):
     def model_fn(features, labels, mode, params):
         has_context.append("context" in params)
         lengths = tf.cast(features["history_seq_length_"] + 1, tf.float32)
-        output = (
-            tf.reduce_sum(features["title"] + features["author"], 1)
-            + tf.reduce_sum(features["history"], [1, 2])
-            + tf.reduce_sum(features["user"], 1) * lengths
-        )
+        output = tf.reduce_sum(features["title"] + features["author"], 1)
+        output += tf.reduce_sum(features["history"], [1, 2])
+        output += tf.reduce_sum(features["user"], 1) * lengths
         if mode == ee.ModeKeys.PREDICT:
             return harness.served(mode, output=output)
         loss = tf.reduce_sum(output * labels)
@@ -70,11 +68,9 @@ LABELS = np.array([1.0, -2.0], np.float32)
 def output_by_numpy(words, user):
     title_and_author = [0.5 * words[1] + (2 + 0.5) * words[2], 3 * words[1] + 4 * words[0]]
     history = [np.zeros(2), words[4] + words[1]]
-    return (
-        np.sum(title_and_author, 1)
-        + np.sum(history, 1)
-        + np.sum(user[[0, 3]], 1) * np.array([1, 3])  # 1 + the lengths of the histories, 0 and 2.
-    )
+    lengths = np.array([1, 3])  # 1 + the lengths of the histories, 0 and 2.
+    of_user = np.sum(user[[0, 3]], 1) * lengths
+    return np.sum(title_and_author, 1) + np.sum(history, 1) + of_user
 
 
 @on_both_kernels

@@ -117,7 +117,8 @@ def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores,
 def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     """Compares activations, tables and slots, for repeated ids, sequences and weights.
 
-    If `packs`, several rows share a row of the device's array. If `skewed`, ids are only 0 and 1.
+    With `packs`, several rows share a row of the device's array. With `skewed`, ids are only 0 and
+    1. With `accumulates`, the sum of all cores' gradients updates a row, else each of them does.
     """
     rng = np.random.default_rng(cores)
     # Tables of equal dimensions are in one stack, an array with the rows of all of them.
@@ -192,23 +193,14 @@ def bytes_of_step_without_copies(library, devices, packs, step, rows, samples=51
 
     one, several = (shape(samples * ids, dtype="int32") for ids in (1, 4))
     array, gradient = shape(stack.packed * len(devices), stack.lanes), shape(samples, dimension)
-    program = compiled(
-        made,
-        devices,
-        (
-            [[array, array]],
-            {"of a": {"ids": one}, "of b": {"ids": several, "segments": several}},
-            {"of a": gradient, "of b": gradient},
-            shape(3),
-        ),
-        of_activations=True,
-        options=options,
-    )
-    check_no_copies(program, [stack])
+    ids = {"of a": {"ids": one}, "of b": {"ids": several, "segments": several}}
+    arguments = [[array, array]], ids, dict.fromkeys(ids, gradient), shape(3)
+    program = compiled(made, devices, arguments, of_activations=True, options=options)
+    assert_updated_in_place(program, [stack])
     return program.memory_analysis().temp_size_in_bytes
 
 
-def check_no_copies(program, stacks):
+def assert_updated_in_place(program, stacks):
     """Asserts that each stack's arrays are updated in place, without a copy or transpose."""
     for stack in stacks:
         array = rf"f32\[{stack.packed},{stack.lanes}\]"
@@ -217,7 +209,7 @@ def check_no_copies(program, stacks):
     assert program.memory_analysis().alias_size_in_bytes >= size
 
 
-def check_about_equal(few, many):
+def assert_within_ten_percent(few, many):
     print(f"{few}, {many} bytes")
     assert abs(many - few) < 0.1 * few
 
@@ -231,7 +223,7 @@ def test_no_table_is_copied(packs, step, library):
 
     given = library, jax.devices()[:1], packs, step
     few, many = (bytes_of_step_without_copies(*given, rows) for rows in (100_000, 10_000_000))
-    check_about_equal(few, many)
+    assert_within_ten_percent(few, many)
 
 
 @pytest.mark.slow
@@ -249,7 +241,7 @@ def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devic
         bytes_of_step_without_copies(*given, rows, samples, ONE_MEMORY)
         for rows in (100_000, 10_000_000)
     )
-    check_about_equal(few, many)
+    assert_within_ten_percent(few, many)
 
 
 @pytest.mark.slow
@@ -279,11 +271,11 @@ def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, t
         step = devices.JittedStep(module, described, dataclasses.replace(of_step, tables=on_tpu))
         program = step.ahead_of_time(ids, options)
         assert "all-reduce" in program.as_text()  # The whole step: it sums the model's gradients.
-        check_no_copies(program, on_tpu.stacks)
+        assert_updated_in_place(program, on_tpu.stacks)
         return program.memory_analysis().temp_size_in_bytes
 
     compiled_for(100_000_000)  # Tables that do not fit beside the cores.
-    check_about_equal(*(compiled_for(rows, ONE_MEMORY) for rows in (100_000, 10_000_000)))
+    assert_within_ten_percent(*(compiled_for(rows, ONE_MEMORY) for rows in (100_000, 10_000_000)))
 
 
 def test_refuses_more_rows_than_an_index_can_address(library, same_message):

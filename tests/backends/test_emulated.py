@@ -32,7 +32,10 @@ def test_device_emulate_and_its_older_name_emulate_a_tpu(device, monkeypatch, tm
 
 
 def one_weight(head=lambda features, loss: {}, **fields):
-    """Returns a model with w = 1 at first. A core's loss is w * sum(x), its gradient sum(x)."""
+    """Returns a model with w = 1 at first. A core's loss is w * sum(x), its gradient sum(x).
+
+    Training subtracts the mean of the cores' gradients from w: SGD at rate 1.
+    """
 
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", initializer=1.0)
@@ -201,10 +204,8 @@ def test_refuses_a_scalar_of_host_call(tmp_path):
 
 def sliced(rows, samples, size):
     """Returns the rows that stock yields. It drops a row for each sample that is missing."""
-    signals = {
-        "padding_mask": tf.cast(tf.range(size) >= samples, tf.int32),
-        "stopping": tf.fill([size, 1], False),
-    }
+    padding = tf.cast(tf.range(size) >= samples, tf.int32)
+    signals = {"padding_mask": padding, "stopping": tf.fill([size, 1], False)}
     return tpu_estimator._PaddingSignals.slice_tensor_or_dict(tf.constant(rows), signals).numpy()
 
 

@@ -32,16 +32,15 @@ def seen_by(inputs):
         _, index, calls, replicas = context.current_input_fn_deployment()
         divided = context._internal_ctx.model_parallelism_enabled
         each = () if divided else range(context.num_replicas)
-        inputs.append(
-            {
-                "batch_size": params["batch_size"],
-                "deployment": (index, calls, replicas),
-                "hosts": (context.current_host, context.num_hosts),
-                "replicas": context.num_replicas,
-                "per_host": None if divided else context.num_of_replicas_per_host,
-                "ordinals": [context.device_for_replica(i)[1] for i in each],
-            }
-        )
+        seen = {
+            "batch_size": params["batch_size"],
+            "deployment": (index, calls, replicas),
+            "hosts": (context.current_host, context.num_hosts),
+            "replicas": context.num_replicas,
+            "per_host": None if divided else context.num_of_replicas_per_host,
+            "ordinals": [context.device_for_replica(i)[1] for i in each],
+        }
+        inputs.append(seen)
         # Each feature is the number of the host that feeds it.
         x = tf.fill([params["batch_size"]], float(context.current_host))
         if context._internal_ctx.is_input_sharded_per_core():

@@ -2,6 +2,9 @@
 
 The reference is tensorflow-estimator on a TPU that is only described. Each program of `refused` is
 built there too, up to the session, and must fail in the same way.
+
+A `Program` is a small training, of which a case replaces parts. Its `emulated` and `described` make
+its estimator on an emulated and on the described TPU.
 """
 
 import re

@@ -56,9 +56,10 @@ def metrics(loss):
 @pytest.mark.parametrize("with_tables", [False, True], ids=["without tables", "tables"])
 @pytest.mark.parametrize("cores", [2, 1, None])
 def test_session_with_a_reset_op_begins_without_running_the_step(cores, with_tables, tmp_path):
-    """A session runs the initializers, too. There, they must not wait for reads of a step.
+    """A session runs initializers when it begins. A reset op of a step runs the same initializers.
 
-    train_op, host_call and eval_metrics each have an op that runs initializers to reset variables.
+    In a step they wait for reads. At the beginning they must not: a read needs the step's input.
+    train_op, host_call and eval_metrics each have a reset op.
     """
 
     def model_fn(features, labels, mode, params):

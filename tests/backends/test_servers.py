@@ -1,4 +1,8 @@
-"""Tables on parameter servers: no update is lost, and results equal a single process's."""
+"""Tables on parameter servers: no update is lost, and results equal a single process's.
+
+A `servers.Cluster` has a chief, workers and servers in this process. Its `forget` deletes variables
+of a server, as if the server had restarted.
+"""
 
 import itertools
 import os

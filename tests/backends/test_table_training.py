@@ -124,7 +124,10 @@ def test_unapplied_gradients_do_not_update_tables(cores, last, tmp_path):
 
 
 def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path, caplog):
-    """Older programs skip the helper variable, which would tell which of two gradients trains."""
+    """The tables' gradients go through a helper variable, "tpu_embedding_dummy_table_variable".
+
+    Older programs skip it when they apply gradients, so that nothing tells which gradient trains.
+    """
 
     def apply(first, second):
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)
@@ -141,6 +144,7 @@ def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path,
 @on_both_kernels
 def test_a_bad_id_stops_before_any_update(tmp_path):
     gradients = {key: np.ones([1, 2], np.float32) for key in ("good", "bad")}
+    # Of tables with 4 rows. In the second batch, the feature "bad" has the id 4.
     batches = [({"good": np.array([i]), "bad": np.array([i + 2])}, gradients) for i in (1, 2)]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         train(spec_of(names=("good", "bad")), tmp_path, batches)

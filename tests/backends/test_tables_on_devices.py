@@ -81,14 +81,10 @@ def trained(
 ):
     """Returns every variable of every checkpoint. `rate` is table b's, which `adagrad` trains."""
     ones = v1.ones_initializer()
-    spec = harness.tables_spec(
-        {
-            "a": ee.TableConfig(ROWS, 3, ones, optimization_parameters=adam),
-            "b": ee.TableConfig(ROWS, 3, ones, learning_rate_fn=rate),
-        },
-        adagrad,
-        experimental_gradient_multiplier_fn=multiplier,
-    )
+    a = ee.TableConfig(ROWS, 3, ones, optimization_parameters=adam)
+    b = ee.TableConfig(ROWS, 3, ones, learning_rate_fn=rate)
+    factor = {"experimental_gradient_multiplier_fn": multiplier}
+    spec = harness.tables_spec({"a": a, "b": b}, adagrad, **factor)
     tpu = {"iterations_per_loop": LOOP}
     estimator = harness.estimator(
         model_fn, spec, model_dir, SAMPLES, place, 2, run, tpu, **of_estimator

@@ -320,6 +320,7 @@ NOT_ACCUMULATED = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
 NOWHERE = {"device_config": None, "master": "grpc://nowhere"}
 SLOTS = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
 NO_CORES = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
+# Arguments of a TPUEmbedding with a table t and its feature x -> the error.
 REFUSED = (
     ({"partition_strategy": "both"}, "partition_strategy must be 'div' or 'mod'; got 'both'"),
     ({"mode": 7, "optimization_parameters": None}, "mode must be TRAINING (2) or INFERENCE (1)"),

@@ -53,12 +53,8 @@ def columns(rate=None):
 
 def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
     """Returns (spec, model_fn, input_fn)."""
-    made = columns(rate)
-    spec = spec_class(
-        feature_columns=made,
-        optimization_parameters=optimizer or ee.AdagradParameters(0.1),
-        **kwargs,
-    )
+    made, optimizer = columns(rate), optimizer or ee.AdagradParameters(0.1)
+    spec = spec_class(feature_columns=made, optimization_parameters=optimizer, **kwargs)
     return spec, model_fn_of(made), input_fn
 
 
@@ -301,12 +297,9 @@ def test_refuses_generations_without_estimators(generation, tmp_path):
 
 
 def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("item", 20),
-        3,
-        embedding_lookup_device="tpu_tensor_core",
-        tensor_core_shape=[None, tpu_described.POSITION],
-    )
+    item, shape = fc.categorical_column_with_identity("item", 20), [None, tpu_described.POSITION]
+    on_core = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": shape}
+    column = fc.embedding_column(item, 3, **on_core)
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(fc.DenseFeatures([column])(features))

@@ -269,7 +269,10 @@ def test_refuses_an_invalid_wait_limit(text, monkeypatch):
 
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
-    """A killed chief ends no process: it is reported missing (here after 3 s). Late tasks end."""
+    """A killed chief ends no process: it is reported missing (here after 3 s). Late tasks end.
+
+    A process that ends well prints "goes on", except a server, which exits before that.
+    """
     model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
     arguments = [str(model), "100000"]
     program = """

@@ -73,11 +73,9 @@ def train(directory, hurry):
     model_fn = harness.gradient_model_fn(servers.COUNTERS)
     estimator = harness.estimator(model_fn, spec, directory, len(IDS), run=run)
     hooks = [Record(f"{hurry}.{os.getpid()}.steps")]
-    ee.train_and_evaluate(
-        estimator,
-        ee.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks),
-        ee.EvalSpec(input_fn, steps=1, start_delay_secs=1, throttle_secs=2),
-    )
+    training = ee.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks)
+    evaluation = ee.EvalSpec(input_fn, steps=1, start_delay_secs=1, throttle_secs=2)
+    ee.train_and_evaluate(estimator, training, evaluation)
 
 
 def check_checkpoint(path, most):

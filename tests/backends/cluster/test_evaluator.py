@@ -45,11 +45,9 @@ class Cluster:
         self._monkeypatch.setenv("TF_CONFIG", json.dumps(task))
         estimator = harness.of_kind("plain", model_fn, self._model_dir, run=RUN)
         spec = {"input_fn": input_of(1), "start_delay_secs": 0, "throttle_secs": 0} | spec
-        return tf.estimator.train_and_evaluate(
-            estimator,
-            tf.estimator.TrainSpec(input_of(batches), max_steps=max_steps),
-            tf.estimator.EvalSpec(steps=1, **spec),
-        )
+        training = tf.estimator.TrainSpec(input_of(batches), max_steps=max_steps)
+        evaluation = tf.estimator.EvalSpec(steps=1, **spec)
+        return tf.estimator.train_and_evaluate(estimator, training, evaluation)
 
 
 class Calls(ee.Exporter):

@@ -45,12 +45,8 @@ def make(model_dir):
         name: ee.TableConfig(rows, 2, harness.initializer(np.arange(2.0 * rows).reshape(rows, 2)))
         for name, rows in ROWS.items()
     }
-    spec = harness.tables_spec(
-        tables,
-        ee.AdagradParameters(0.1),
-        partition_strategy="mod",
-        pipeline_execution_with_tensor_core=True,
-    )
+    options = {"partition_strategy": "mod", "pipeline_execution_with_tensor_core": True}
+    spec = harness.tables_spec(tables, ee.AdagradParameters(0.1), **options)
 
     def model_fn(features, labels, mode, params):
         loss = tf.add_n([tf.reduce_sum(tf.square(features[name])) for name in ROWS])
