@@ -65,7 +65,8 @@ def test_evaluation_with_sliced_input_splits_one_batch(tmp_path):
     config = {"eval_training_input_configuration": PIPELINES.SLICED}
     estimator = make(one_weight(mean), tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu=config)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40), steps=1)
-    assert metrics == {"loss": 3, "mean": 73 / 4, "global_step": 0}  # The loss of core 0: 1 + 2.
+    # The loss is of core 0: 1 + 2. The mean is over both cores.
+    assert metrics == {"loss": 3, "mean": (1 + 2 + 30 + 40) / 4, "global_step": 0}
 
 
 def test_batch_axis_has_the_split_dimension_of_each_tensor(tmp_path):
@@ -170,7 +171,8 @@ def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
     estimator = make(one_weight(mean), tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
     assert hook.seen == [0]  # One loop calls hooks once.
-    assert metrics == {"loss": (3 + 11) / 2, "mean": 234 / 8, "global_step": 0}
+    # The mean is over all 8 numbers, of both cores and steps.
+    assert metrics == {"loss": (3 + 11) / 2, "mean": (3 + 70 + 11 + 150) / 8, "global_step": 0}
 
 
 def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path):
@@ -188,12 +190,13 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path)
 
     estimator = unsaved(one_weight(head), tmp_path, 2, batch=2)
     estimator.train(numbers(0, 0, 1, 3, 0, 0), steps=3)
+    # Numbers and losses of both cores. In step 2 w is still 1, because the numbers of step 1 are 0.
     assert received == [([0, 0], [0, 0]), ([1, 3], [1, 3]), ([0, 0], [0, 0])]
     received.clear()
     every_second = {"iterations_per_loop": 5, "experimental_host_call_every_n_steps": 2}
     estimator = unsaved(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
-    assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
+    assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]  # Steps 1, 3 and 5.
 
 
 def test_refuses_a_scalar_of_host_call(tmp_path):

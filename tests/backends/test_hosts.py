@@ -61,7 +61,7 @@ def emulated(model_dir, case, cores, *steps):
 
 
 def test_four_hosts_begin_and_train_random_rows_like_the_emulated_tpu(tmp_path):
-    """`tests/laws` compares other programs on two and three hosts."""
+    """The hosts draw a table's rows. `tests/laws` compares programs on two and three hosts."""
     lines = run(tmp_path / "hosts", "random rows", hosts=4, devices=1)
     want = emulated(tmp_path / "emulated", "random rows", 4)
     harness.assert_same(want, emulated_program.every_checkpoint(tmp_path / "hosts"))

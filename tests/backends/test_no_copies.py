@@ -84,6 +84,7 @@ def test_no_table_or_slot_is_read_as_a_whole(combiner, keys, tmp_path):
 
 
 @pytest.mark.parametrize(
+    # reads_of_weights: once for the lookup; again for the update if others may have written since.
     "pipelining, device, reads_of_weights",
     [
         (False, "", 1),

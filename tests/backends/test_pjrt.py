@@ -206,6 +206,8 @@ def draws():
 
 @pytest.mark.slow
 def test_random_numbers_depend_on_seeds_step_and_core(tmp_path):
+    """Each step and core draws other numbers, the same ones if training ended in between."""
+
     def model_fn(features, labels, mode, params):
         made = draws()
         means.update({name: mean for name, (_, mean) in made.items()})

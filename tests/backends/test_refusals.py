@@ -266,6 +266,7 @@ def test_programs_that_a_tpu_accepts_train_here_too(case, tmp_path):
 
 
 def test_one_core_accepts_scalars(tmp_path):
+    """Several cores cannot divide a scalar feature, so that a TPU refuses it there."""
     program = Program(**SCALAR, replicas=1)
     made = program.emulated(tmp_path)
     made.train(program.input_fn, steps=1)

@@ -241,6 +241,7 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
 
 
 def test_only_servers_of_tables_load_native_kernels(monkeypatch, tmp_path):
+    """A chief serves no tables, nor does a server of a program without tables."""
     loaded, spec = [], harness.table_spec(2, 2, ee.AdagradParameters(0.1))
     monkeypatch.setattr(serving, "load", lambda *given: loaded.append(given))
     cluster = servers.Cluster(0, 1, absent=[("chief", 0), ("ps", 0)])

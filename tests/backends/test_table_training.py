@@ -164,6 +164,7 @@ FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
     ],
 )
 def test_a_spec_made_invalid_by_replace_is_refused_at_use(parameters, message, tmp_path):
+    """`_replace` of a named tuple does not run the checks of the spec's constructor."""
     spec = spec_of()._replace(optimization_parameters=parameters)
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE).startswith(message)
 

@@ -260,6 +260,7 @@ def test_a_changed_vocabulary_moves_the_rows_of_devices(tmp_path):
 
 
 def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
+    """The program's own Saver, too, must get the tables' values from the devices."""
     made = []
 
     def scaffold_fn():

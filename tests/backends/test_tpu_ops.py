@@ -160,6 +160,7 @@ def metrics_of_number(x):
 
 @pytest.mark.parametrize("use_tpu, cores", [(True, 2), (False, 1)])
 def test_replica_id_is_refused_on_the_host(use_tpu, cores, tmp_path):
+    """The functions of host_call and eval_metrics, and input_fn, run on the host, not on a core."""
     in_host_call = simple(host_call=lambda loss: (plus_number, [loss[None]]))
     in_metrics = simple(eval_metrics=lambda loss: (metrics_of_number, [loss[None]]))
     made = estimator(in_host_call, tmp_path / "host_call", cores, use_tpu)

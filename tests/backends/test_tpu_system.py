@@ -244,6 +244,7 @@ def listed(features):
 
 
 def test_dense_and_ragged_ids_become_sparse_and_keep_id_0():
+    """tensorflow-estimator expects sparse ids, and drops id 0 from dense ids. Here, -1 is no id."""
     dense = {
         "x": tf.constant([[0, 3, -1], [-1, 0, 7]]),
         "w": tf.constant([[0.0, 1.5, 9.0], [9.0, 2.5, 3.5]]),
@@ -297,6 +298,7 @@ def test_refuses_generations_without_estimators(generation, tmp_path):
 
 
 def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
+    """The column's table is a variable of the model, and trains with it on the tensor cores."""
     item, shape = fc.categorical_column_with_identity("item", 20), [None, tpu_described.POSITION]
     on_core = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": shape}
     column = fc.embedding_column(item, 3, **on_core)
