@@ -206,7 +206,7 @@ def test_refuses_a_scalar_of_host_call(tmp_path):
 
 
 def sliced(rows, samples, size):
-    """Returns the rows that stock yields. It drops a row for each sample that is missing."""
+    """Returns the rows that stock yields: all of a full batch, else as many as its samples."""
     padding = tf.cast(tf.range(size) >= samples, tf.int32)
     signals = {"padding_mask": padding, "stopping": tf.fill([size, 1], False)}
     return tpu_estimator._PaddingSignals.slice_tensor_or_dict(tf.constant(rows), signals).numpy()
