@@ -238,7 +238,7 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_
     by_core = made(PIPELINES.PER_HOST_V2)
     # Half of the samples come from host 0, and half from host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
-    by_host = made(PIPELINES.PER_HOST_V1)  # Refused, with stock's messages in messages.json:
+    by_host = made(PIPELINES.PER_HOST_V1)  # messages.json has stock's two refusals:
     same_message(harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1))
     same_message(harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))))
     to_all = made(PIPELINES.BROADCAST)

@@ -318,7 +318,7 @@ def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
         with pytest.raises(guarded_input.InputEndedError, match="ended after 5 steps"):
             tpu = {"iterations_per_loop": 4}
             trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
-    # On the emulated TPU ("host") and the devices, the last checkpoint is of step 5.
+    # The last checkpoint is of step 5, in the middle of a loop, as on the emulated TPU.
     assert harness.last_step(tmp_path / place) == 5
     harness.assert_same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / place))
 

@@ -158,7 +158,7 @@ def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
     adam = embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
     engine = one_table(optimization_parameters=adam)
     assert message(engine).adam.epsilon == np.float32(1e-4)
-    assert message(engine).adam.use_sum_inside_sqrt is True  # The default of both Adams.
+    assert message(engine).adam.use_sum_inside_sqrt is True  # The default of the class.
     assert message(engine).learning_rate.WhichOneof("learning_rate") == "dynamic"
     with tf.Graph().as_default():
         made = engine.create_variables_and_ops()

@@ -124,7 +124,7 @@ def test_a_core_gets_its_number_or_its_input(count, way, control_flow):
 
 
 def test_replicated_input_refuses_other_inputs(same_message):
-    """It takes a tensor for each core in the body of model_fn, says each text in messages.json."""
+    """It takes one tensor for each core, in the body of model_fn: see messages.json."""
     with tf.Graph().as_default(), Cores(2).running(numbered=True):
         given = tpu_ops.tpu_replicated_input
         for wrong in ([1], [1, 2, 3], []):
