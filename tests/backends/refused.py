@@ -116,12 +116,8 @@ def divided(*dims):
     return Program(replicas=1, tpu=tpu)
 
 
-def of_model(fields):
-    return Program(fields=fields)
-
-
 def with_hook(make):
-    return of_model(lambda loss: {"training_hooks": [make(loss)]})
+    return Program(fields=lambda loss: {"training_hooks": [make(loss)]})
 
 
 # Name of a case -> (a program, the exception, the phrase of a TPU's error). A fourth value has the
@@ -177,13 +173,13 @@ CASES = {
         for dtype in (tf.float64, tf.float16, tf.bfloat16)
     },
     "a reference variable": (
-        of_model(reference_variable), NotImplementedError,
+        Program(fields=reference_variable), NotImplementedError,
         "Non-resource Variables are not supported inside TPU computations (operator name: ",
         "a reference variable cannot be part of a TPU's step",
     ),
-    "a lookup table": (of_model(fixed_table), ValueError, OTHER_GRAPH, "LookupTableFindV2"),
+    "a lookup table": (Program(fields=fixed_table), ValueError, OTHER_GRAPH, "LookupTableFindV2"),
     "a lookup table that grows": (
-        of_model(table_that_grows), ValueError, OTHER_GRAPH, "MutableHashTableV2",
+        Program(fields=table_that_grows), ValueError, OTHER_GRAPH, "MutableHashTableV2",
     ),
     "input_partition_dims: negative": (
         divided({"x": [-1, 2]}), ValueError, "All input partition dims must be >= 1.",
@@ -197,15 +193,15 @@ CASES = {
         "Input partition dims must have the same number of dimensions as the `Tensor` to be ",
     ),
     "a summary of model_fn": (
-        of_model(summary), ValueError,
+        Program(fields=summary), ValueError,
         "Cannot use 'mine' as input to 'Merge/MergeSummary' because 'mine' is in a while loop",
         "tf.summary in the function of host_call",
     ),
     "scaffold_fn with a tensor of the TPU": (
-        of_model(lambda loss: {"scaffold_fn": lambda: loss + 1.0}), ValueError, IN_LOOP,
+        Program(fields=lambda loss: {"scaffold_fn": lambda: loss + 1.0}), ValueError, IN_LOOP,
     ),
     "Scaffold.finalize with a tensor of the TPU": (
-        of_model(finalize_reads), ValueError, IN_LOOP, None,
+        Program(fields=finalize_reads), ValueError, IN_LOOP, None,
     ),
     "a hook that makes an op of a tensor of the TPU": (
         with_hook(lambda loss: Fetches(loss, makes=True)), ValueError, IN_LOOP, None,
@@ -222,11 +218,11 @@ CASES = {
         "not yet supported in per-Core input pipeline deployment",
     ),
     "a scalar host_call": (
-        of_model(lambda loss: {"host_call": (lambda loss: [loss], [loss])}), RuntimeError,
+        Program(fields=lambda loss: {"host_call": (lambda loss: [loss], [loss])}), RuntimeError,
         "All tensors outfed from TPU should preserve batch size dimension",
     ),
     "a scaffold_fn that returns None": (
-        of_model(lambda loss: {"scaffold_fn": lambda: None}), ValueError,
+        Program(fields=lambda loss: {"scaffold_fn": lambda: None}), ValueError,
         "TPUEstimatorSpec.scaffold_fn returns None, which is not allowed",
     ),
 }  # fmt: skip

@@ -29,17 +29,16 @@ def make(model_dir, has_context):
             "words": words._replace(hot_id_replication=True, learning_rate=0.5),
             "user": user._replace(combiner=None, optimization_parameters=adagrad),
         },
+        # The rate 9 trains no table: "words" has its own rate, "user" its own optimizer.
         optimization_parameters=ee.StochasticGradientDescentParameters(9.0),
     )
 
     def model_fn(features, labels, mode, params):
         has_context.append("context" in params)
         lengths = tf.cast(features["history_seq_length_"] + 1, tf.float32)
-        output = (
-            tf.reduce_sum(features["title"] + features["author"], 1)
-            + tf.reduce_sum(features["history"], [1, 2])
-            + tf.reduce_sum(features["user"], 1) * lengths
-        )
+        output = tf.reduce_sum(features["title"] + features["author"], 1)
+        output += tf.reduce_sum(features["history"], [1, 2])
+        output += tf.reduce_sum(features["user"], 1) * lengths
         if mode == ee.ModeKeys.PREDICT:
             return harness.served(mode, output=output)
         loss = tf.reduce_sum(output * labels)
@@ -69,11 +68,9 @@ LABELS = np.array([1.0, -2.0], np.float32)
 def output_by_numpy(words, user):
     title_and_author = [0.5 * words[1] + (2 + 0.5) * words[2], 3 * words[1] + 4 * words[0]]
     history = [np.zeros(2), words[4] + words[1]]
-    return (
-        np.sum(title_and_author, 1)
-        + np.sum(history, 1)
-        + np.sum(user[[0, 3]], 1) * np.array([1, 3])  # 1 + the lengths of the histories, 0 and 2.
-    )
+    lengths = np.array([1, 3])  # 1 + the lengths of the histories, 0 and 2.
+    of_user = np.sum(user[[0, 3]], 1) * lengths
+    return np.sum(title_and_author, 1) + np.sum(history, 1) + of_user
 
 
 @on_both_kernels
@@ -83,28 +80,28 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     estimator.train(input_fn, steps=1)
     got = harness.saved(tmp_path / "model", 1)
     words, user = start["words"].copy(), start["user"].copy()
-    words[0] -= 0.5 * 4 * -2  # The rate, the weight of an id, and its sample's gradient: the label.
-    words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + -2)
+    # Each id: the rate 0.5 times its weight times its sample's gradient, the label 1 or -2.
+    words[0] -= 0.5 * 4 * -2
+    words[1] -= 0.5 * (0.5 * 1 + 3 * -2 + 1 * -2)  # Of title, title and history (no weight: 1).
     words[2] -= 0.5 * (2 + 0.5) * 1
     words[4] -= 0.5 * -2
     for row, g in ((0, 1.0 * 1), (3, -2.0 * 3)):  # Label times the length of the history plus 1.
-        user[row] -= 0.25 * g / np.sqrt(1 + g * g)
+        user[row] -= 0.25 * g / np.sqrt(1 + g * g)  # Adagrad at rate 0.25, from accumulator 1.
     assert set(got) == {"global_step", "words", "user", "user/Adagrad"}
     np.testing.assert_allclose(got["words"], words, atol=1e-6)
     np.testing.assert_allclose(got["user"], user, atol=1e-6)
     want = output_by_numpy(words, user)
-
     metrics = estimator.evaluate(input_fn, steps=1)
     np.testing.assert_allclose(metrics["loss"], np.sum(want * LABELS), rtol=1e-5)
-    predictions = estimator.predict(input_fn)
-    np.testing.assert_allclose([one["output"] for one in predictions], want, rtol=1e-5)
-
+    predicted = [one["output"] for one in estimator.predict(input_fn)]
+    np.testing.assert_allclose(predicted, want, rtol=1e-5)
     shapes = {key: [None, *value.shape[1:]] for key, value in MATRICES.items()}
     receive = harness.receiver_of(**{key: (MATRICES[key].dtype, shapes[key]) for key in shapes})
     serve = harness.exported(estimator, tmp_path / "export", receive)
     served = serve(**{key: tf.constant(value) for key, value in MATRICES.items()})["output"]
     np.testing.assert_allclose(served, want, rtol=1e-5)
-    assert has_context == [True, True, True, False]  # An export runs on no host.
+    # Training, evaluation and prediction tell model_fn their TPUContext. An export runs on no host.
+    assert has_context == [True, True, True, False]
 
 
 @on_both_kernels
@@ -119,11 +116,13 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     ids=str,
 )
 def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted, tmp_path):
+    """`shape` is all that the graph knows of the ids: maybe not that they have one column."""
     table = np.arange(10.0).reshape(5, 2) / 10
     sgd = ee.StochasticGradientDescentParameters(0.5)
     weight_key = {"weight_key": "w" if weighted else None}
     spec = harness.table_spec(5, 2, sgd, table, feature=weight_key)
     ids, labels = np.array([[3], [-1], [0], [3]]), np.arange(1.0, 9.0, dtype="f").reshape(4, 2)
+    # The weight 8 of -1 must not count.
     weights = np.array([[0.5], [8.0], [2.0], [1.0]] if weighted else np.ones([4, 1]), np.float32)
 
     def input_fn(params):
@@ -133,11 +132,10 @@ def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted,
 
         return harness.dataset([({"x": ids, "w": weights}, {"x": labels})] * 2).map(shaped)
 
-    estimator = harness.estimator(
-        harness.gradient_model_fn(["x"]), spec, tmp_path, num_shards=cores
-    )
+    model_fn = harness.gradient_model_fn(["x"])
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     estimator.train(input_fn, steps=1)
-    want = table.copy()
+    want = table.copy()  # SGD at rate 0.5. The gradient of a sample is its label.
     want[3] -= 0.5 * (weights[0] * labels[0] + weights[3] * labels[3])
     want[0] -= 0.5 * weights[2] * labels[2]
     np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"], want, rtol=1e-6)

@@ -23,7 +23,7 @@ VALUES = [np.array([[1.0, 2.0], [3.0, 4.0]]) * scale for scale in (1, 10, 100, 1
 
 
 def on_cores(build):
-    """Returns the results of `build(x)` on each core, with variables initialized."""
+    """Returns the results of `build(x)` on each of 4 cores. On core c, x is VALUES[c]."""
     with tf.Graph().as_default(), v1.Session() as session:
         cores = Cores(4)
         x = cores.per_core([tf.constant(value, tf.float32) for value in VALUES])
@@ -42,6 +42,7 @@ def test_ops_without_per_core_inputs_are_shared():
         y = x * square
         before = set(graph.get_operations())
         of_y, of_square = cores.replicate([y, square])
+        # Core 0 keeps y, and the two other cores multiply their x by the same square.
         assert [op.type for op in graph.get_operations() if op not in before] == ["Mul", "Mul"]
         assert of_square == [square] * 3
         assert of_y[0] is y
@@ -138,12 +139,15 @@ def test_loops_and_branches_with_gradients(control_flow):
 
 
 def test_a_sum_inside_a_loop_is_refused(control_flow, same_message):
+    """The sum would need tensors inside the loops of the other cores, which no op can read."""
+
     def build(x):
         return tf.while_loop(
             lambda i: i < 3, lambda i: [i + tpu_ops.cross_replica_sum(i)], [tf.reduce_sum(x)]
         )
 
-    same_message(harness.refusal(NotImplementedError, on_cores, build))
+    refused = harness.refusal(NotImplementedError, on_cores, build)
+    same_message(refused)  # As in messages.json: "inside a loop ... cannot be emulated on 4 cores".
 
 
 def test_cross_replica_sum_refuses_groups_computed_at_run_time():
@@ -163,8 +167,8 @@ def test_every_core_draws_its_own_random_numbers(control_flow):
         return kept, tf.while_loop(lambda sum_: sum_ < 20, add, [0.0])[0]
 
     kept, sums = on_cores(build)
-    assert len({tuple(one) for one in kept}) == len(set(sums)) == 4
-    assert all(20 <= one < 21 for one in sums)
+    assert len({tuple(one) for one in kept}) == len(set(sums)) == 4  # The cores draw differently.
+    assert all(20 <= one < 21 for one in sums)  # The last of the numbers below 1 goes beyond 20.
 
 
 def test_core_0_writes_and_others_wait_for_it():
@@ -198,13 +202,11 @@ def test_ref_variables_are_written_once():
         assert session.run(variable) == 10  # The sum of core 0's values.
 
 
-# A program with a single core
-
-
 @pytest.mark.parametrize("of_input", [True, False])
 def test_host_context_describes_one_core(of_input):
-    given = with_context(lambda params: params["context"])
-    context = given(params={}) if of_input else HostContext(call_from_input_fn=False)
+    """params["context"] of an input_fn (`of_input`) or a model_fn, in a program with one core."""
+    input_fn = with_context(lambda params: params["context"])
+    context = input_fn(params={}) if of_input else HostContext(call_from_input_fn=False)
     assert isinstance(context, tpu_context.TPUContext)
     assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
     assert context.device_for_replica(0) == ("/device:CPU:0", 0)
@@ -240,6 +242,7 @@ def test_collectives_are_identities_on_one_core(op):
 
 
 def shards():
+    """Returns the cores that TensorFlow's shard context tells CrossShardOptimizer, or None."""
     return tpu_function.get_tpu_context().number_of_shards
 
 
@@ -254,7 +257,7 @@ def test_ops_are_restored_after_an_exception():
 
 @pytest.mark.parametrize("shard_context", [True, False])
 def test_nested_cores_leave_the_outer_core_active(shard_context):
-    """TensorFlow refuses nested shard contexts."""
+    """TensorFlow itself refuses nested shard contexts. Without them, nesting changes nothing."""
     with Cores().running():
         inside = gen_tpu_ops.cross_replica_sum
         refused = pytest.raises(NotImplementedError, match="^tpu_shard_context cannot be nested")
@@ -277,7 +280,7 @@ def test_cores_are_isolated_between_threads(shard_context):
                 both.wait()
                 v1.tpu.cross_replica_sum(tf.constant([1.0]), [list(range(count))])
                 both.wait()
-                found[count] = shards(), bool(cores.collectives)
+                found[count] = shards(), bool(cores.collectives)  # One core has nothing to sum.
                 done.wait(processes.HANGS)
             assert "CrossReplicaSum" not in {op.type for op in graph.get_operations()}
 
@@ -293,9 +296,6 @@ def test_cores_are_isolated_between_threads(shard_context):
     for thread in threads:
         thread.join()
     assert found == {count: (count if shard_context else None, count > 1) for count in (1, 2)}
-
-
-# Programs that ask whether XLA compiles their model, compared with TensorFlow's context
 
 
 def asked(op=None):
@@ -373,10 +373,7 @@ def test_tensorflow_itself_sees_no_tpu_context():
 
 @pytest.mark.parametrize("cores", [2, None])
 def test_a_model_writes_summaries_only_if_it_is_not_compiled(cores, tmp_path):
-    """As text-to-text programs do. On a TPU, such a summary would fail the step.
-
-    tensorflow-estimator calls host functions in its own XLA context.
-    """
+    """As text-to-text programs do. On a TPU, such a summary would fail the step."""
     seen = {}
 
     def model_fn(features, labels, mode, params):
@@ -398,4 +395,5 @@ def test_a_model_writes_summaries_only_if_it_is_not_compiled(cores, tmp_path):
     made = harness.estimator(model_fn, None, tmp_path, num_shards=cores)
     made.evaluate(input_fn, steps=1)
     compiled = cores is not None
+    # tensorflow-estimator calls the function of eval_metrics in its own XLA context.
     assert seen == {"input_fn": False, "model_fn": compiled, "metrics": compiled}

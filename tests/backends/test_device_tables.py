@@ -39,10 +39,8 @@ def tables_of(library, rows, dimensions, step, accumulates=True):
 
 
 def compiled(made, devices, arguments, of_activations=False, options=None):
-    """Compiles a step that updates with `gradients`, or with their products with activations.
-
-    Each of the arguments is an array, or the shape of an array. `options` go to the compiler.
-    """
+    """Compiles a step that updates with `gradients`, or with their products with activations."""
+    # Each of the arguments is an array, or the shape of an array. `options` go to the compiler.
     import jax
     from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -64,10 +62,8 @@ def compiled(made, devices, arguments, of_activations=False, options=None):
 
 
 def ids_of(rng, feature, rows, is_one):
-    """Returns an id per sample, or up to 48 ids with the segments of the batch and weights.
-
-    A segment is a sample, or a position of a sample's sequence.
-    """
+    """Returns an id per sample, or up to 48 ids with the segments of the batch and weights."""
+    # A segment is a sample, or a position of a sample's sequence.
     if is_one:
         return {"ids": rng.integers(0, rows, SAMPLES).astype(np.int32)}
     size, count = 48, int(rng.integers(1, 48))
@@ -93,16 +89,16 @@ def occurrences(feature, of_feature):
 def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores, accumulates):
     """Returns a table's weights and slot after the step, row by row."""
     weights, slot = (one.copy() for one in values)
+    # A row is updated by the sum of its gradients, or in turn by the gradient of each core.
     for turn in [None] if accumulates else range(cores):
         sums = {}
         for feature in features:
             of_segments = gradients[feature.key].reshape(SAMPLES * feature.segments, -1)
             for id, segment, gain in occurrences(feature, ids[feature.key]):
                 core = segment // feature.segments // (SAMPLES // cores)
-                owner = id % cores
-                # Without accumulation: first the gradient of the row's owner, then other cores'.
-                other = owner if turn == 0 else turn and (turn - 1 if turn - 1 < owner else turn)
-                if turn is None or core == other:
+                owner = id % cores  # The core that holds the row. Its gradient comes first.
+                in_order = [owner, *(one for one in range(cores) if one != owner)]
+                if turn is None or core == in_order[turn]:
                     sums[id] = sums.get(id, 0) + of_segments[segment] * gain
         for row in range(table.rows) if table.all_rows else sums:
             gradient = sums.get(row, np.zeros(table.dimension, np.float32))
@@ -121,7 +117,8 @@ def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores,
 def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
     """Compares activations, tables and slots, for repeated ids, sequences and weights.
 
-    If `packs`, several rows share a row of the device's array. If `skewed`, ids are only 0 and 1.
+    With `packs`, several rows share a row of the device's array. With `skewed`, ids are only 0 and
+    1. With `accumulates`, the sum of all cores' gradients updates a row, else each of them does.
     """
     rng = np.random.default_rng(cores)
     # Tables of equal dimensions are in one stack, an array with the rows of all of them.
@@ -196,23 +193,14 @@ def bytes_of_step_without_copies(library, devices, packs, step, rows, samples=51
 
     one, several = (shape(samples * ids, dtype="int32") for ids in (1, 4))
     array, gradient = shape(stack.packed * len(devices), stack.lanes), shape(samples, dimension)
-    program = compiled(
-        made,
-        devices,
-        (
-            [[array, array]],
-            {"of a": {"ids": one}, "of b": {"ids": several, "segments": several}},
-            {"of a": gradient, "of b": gradient},
-            shape(3),
-        ),
-        of_activations=True,
-        options=options,
-    )
-    check_no_copies(program, [stack])
+    ids = {"of a": {"ids": one}, "of b": {"ids": several, "segments": several}}
+    arguments = [[array, array]], ids, dict.fromkeys(ids, gradient), shape(3)
+    program = compiled(made, devices, arguments, of_activations=True, options=options)
+    assert_updated_in_place(program, [stack])
     return program.memory_analysis().temp_size_in_bytes
 
 
-def check_no_copies(program, stacks):
+def assert_updated_in_place(program, stacks):
     """Asserts that each stack's arrays are updated in place, without a copy or transpose."""
     for stack in stacks:
         array = rf"f32\[{stack.packed},{stack.lanes}\]"
@@ -221,7 +209,7 @@ def check_no_copies(program, stacks):
     assert program.memory_analysis().alias_size_in_bytes >= size
 
 
-def check_about_equal(few, many):
+def assert_within_ten_percent(few, many):
     print(f"{few}, {many} bytes")
     assert abs(many - few) < 0.1 * few
 
@@ -235,7 +223,7 @@ def test_no_table_is_copied(packs, step, library):
 
     given = library, jax.devices()[:1], packs, step
     few, many = (bytes_of_step_without_copies(*given, rows) for rows in (100_000, 10_000_000))
-    check_about_equal(few, many)
+    assert_within_ten_percent(few, many)
 
 
 @pytest.mark.slow
@@ -247,22 +235,23 @@ def test_no_table_is_copied(packs, step, library):
 def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devices):
     """Checks programs that the TPU compiler makes for 8 devices."""
     given = library, tpu_devices(topology), True, step
+    # As compiled for users. Only ONE_MEMORY, below, makes the bytes comparable.
     bytes_of_step_without_copies(*given, 10_000_000, samples)
     few, many = (
         bytes_of_step_without_copies(*given, rows, samples, ONE_MEMORY)
         for rows in (100_000, 10_000_000)
     )
-    check_about_equal(few, many)
+    assert_within_ten_percent(few, many)
 
 
 @pytest.mark.slow
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("topology", ["v5e:2x4", "v5p:2x2x2", "v6e:2x4"])
 def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, tmp_path):
-    """Compiles for a TPU what a training of words and a sequence makes for CPU devices."""
+    """Trains a step on CPU devices, and compiles it for a TPU with larger tables."""
     from estimator_emb.backends.xla import devices
 
-    def noted(owner, name):
+    def noted(owner, name):  # Records the calls.
         real = getattr(owner, name)
         return mock.patch.object(owner, name, autospec=True, side_effect=real)
 
@@ -281,14 +270,16 @@ def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, t
         on_tpu = library.DeviceTables(larger, features, **{**rest, "packs": True})
         step = devices.JittedStep(module, described, dataclasses.replace(of_step, tables=on_tpu))
         program = step.ahead_of_time(ids, options)
-        assert "all-reduce" in program.as_text()
-        check_no_copies(program, on_tpu.stacks)
+        assert "all-reduce" in program.as_text()  # The whole step: it sums the model's gradients.
+        assert_updated_in_place(program, on_tpu.stacks)
         return program.memory_analysis().temp_size_in_bytes
 
     compiled_for(100_000_000)  # Tables that do not fit beside the cores.
-    check_about_equal(*(compiled_for(rows, ONE_MEMORY) for rows in (100_000, 10_000_000)))
+    assert_within_ten_percent(*(compiled_for(rows, ONE_MEMORY) for rows in (100_000, 10_000_000)))
 
 
 def test_refuses_more_rows_than_an_index_can_address(library, same_message):
-    tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)  # Half for each of 2 cores.
-    same_message(harness.refusal(ValueError, library.DeviceTables, tables, [], 8, 2))
+    """An index is an int32. Each of 2 devices would have 3 * 2**31 rows: half of two tables."""
+    tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)
+    refused = harness.refusal(ValueError, library.DeviceTables, tables, [], 8, 2)
+    same_message(refused)  # As in messages.json: it names the tables, their rows and the limit.

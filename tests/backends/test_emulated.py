@@ -31,11 +31,11 @@ def test_device_emulate_and_its_older_name_emulate_a_tpu(device, monkeypatch, tm
     assert exports["export_to_cpu"] and not exports["export_to_tpu"]  # Needs ops of a real TPU.
 
 
-# A small model whose numbers are all known.
-
-
 def one_weight(head=lambda features, loss: {}, **fields):
-    """Returns a model with w = 1 at first. A core's loss is w * sum(x), its gradient sum(x)."""
+    """Returns a model with w = 1 at first. A core's loss is w * sum(x), its gradient sum(x).
+
+    Training subtracts the mean of the cores' gradients from w: SGD at rate 1.
+    """
 
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", initializer=1.0)
@@ -65,7 +65,8 @@ def test_evaluation_with_sliced_input_splits_one_batch(tmp_path):
     config = {"eval_training_input_configuration": PIPELINES.SLICED}
     estimator = make(one_weight(mean), tmp_path, 2, PIPELINES.PER_HOST_V2, batch=4, tpu=config)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40), steps=1)
-    assert metrics == {"loss": 3, "mean": 73 / 4, "global_step": 0}  # The loss of core 0: 1 + 2.
+    # The loss is of core 0: 1 + 2. The mean is over both cores.
+    assert metrics == {"loss": 3, "mean": (1 + 2 + 30 + 40) / 4, "global_step": 0}
 
 
 def test_batch_axis_has_the_split_dimension_of_each_tensor(tmp_path):
@@ -82,11 +83,13 @@ def test_batch_axis_has_the_split_dimension_of_each_tensor(tmp_path):
 
 
 PAIRS, WIDER = np.ones([2, 2], np.int64), np.ones([2, 3], np.int64)
-NO_IDS = np.zeros([0, 2], np.int64), np.zeros([0], np.int64)  # Without their dense shape.
+NO_IDS = np.zeros([0, 2], np.int64), np.zeros([0], np.int64)  # Indices and values.
 OUTSIDE = "sparse indices outside the dense shape "
 
 
 @pytest.mark.parametrize(
+    # first, second: the ids of each core, a matrix or the indices, values and dense shape of a
+    # SparseTensor. said: the end of the error.
     "first, second, said",
     [
         (PAIRS, WIDER, "shape [2 3], but those of core 0 have [2 2]: pad batches to one width.]"),
@@ -123,7 +126,7 @@ def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_p
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
-    """Two cores with two samples each. A core's loss is the mean over its samples."""
+    """Two cores with two samples each. A core's loss is the mean of its activations' elements."""
 
     def input_fn(params):
         ids = tf.data.Dataset.from_tensor_slices({"x": harness.sparse([[0], [1, 3], [1], [2]])})
@@ -137,8 +140,8 @@ def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     spec = harness.table_spec(5, 2, sgd, v1.zeros_initializer())
     make(model_fn, tmp_path, 2, pipeline, spec, batch=4).train(input_fn, steps=1)
     got = harness.saved(tmp_path, 1)["t"]
-    # The mean is over 4 numbers of a core, and CrossShardOptimizer halves it.
-    np.testing.assert_allclose(got[:, 0], [-1, -2, -1, -1, 0])
+    # For each use of a row (row 1 has two): SGD at rate 8, 4 elements of a core, mean of 2 cores.
+    np.testing.assert_allclose(got[:, 0], -8 / 4 / 2 * np.array([1, 2, 1, 1, 0]))
 
 
 def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypatch, caplog):
@@ -163,12 +166,13 @@ def test_iterations_per_loop_may_be_a_duration(tmp_path):
 
 
 def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
-    """A TPU returns the loss of its first core, too."""
+    """A TPU returns the loss of its first core, too: here 1 + 2 in step 1, and 5 + 6 in step 2."""
     hook = harness.Reads(v1.train.get_global_step)
     estimator = make(one_weight(mean), tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
-    assert hook.seen == [0]
-    assert metrics == {"loss": (3 + 11) / 2, "mean": 234 / 8, "global_step": 0}
+    assert hook.seen == [0]  # One loop calls hooks once.
+    # The mean is over all 8 numbers, of both cores and steps.
+    assert metrics == {"loss": (3 + 11) / 2, "mean": (3 + 70 + 11 + 150) / 8, "global_step": 0}
 
 
 def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path):
@@ -186,12 +190,13 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path)
 
     estimator = unsaved(one_weight(head), tmp_path, 2, batch=2)
     estimator.train(numbers(0, 0, 1, 3, 0, 0), steps=3)
+    # Numbers and losses of both cores. In step 2 w is still 1, because the numbers of step 1 are 0.
     assert received == [([0, 0], [0, 0]), ([1, 3], [1, 3]), ([0, 0], [0, 0])]
     received.clear()
     every_second = {"iterations_per_loop": 5, "experimental_host_call_every_n_steps": 2}
     estimator = unsaved(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
     estimator.train(numbers(0, 0, 1, 0, 2, 0, 3, 0, 4, 0), steps=5)
-    assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]
+    assert [x for x, _ in received] == [[0, 0], [2, 0], [4, 0]]  # Steps 1, 3 and 5.
 
 
 def test_refuses_a_scalar_of_host_call(tmp_path):
@@ -201,20 +206,20 @@ def test_refuses_a_scalar_of_host_call(tmp_path):
 
 
 def sliced(rows, samples, size):
-    """Returns the rows that stock yields from all cores' rows, for a batch of `samples`."""
-    signals = {
-        "padding_mask": tf.cast(tf.range(size) >= samples, tf.int32),
-        "stopping": tf.fill([size, 1], False),
-    }
+    """Returns the rows that stock yields: all of a full batch, else as many as its samples."""
+    padding = tf.cast(tf.range(size) >= samples, tf.int32)
+    signals = {"padding_mask": padding, "stopping": tf.fill([size, 1], False)}
     return tpu_estimator._PaddingSignals.slice_tensor_or_dict(tf.constant(rows), signals).numpy()
 
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 @pytest.mark.parametrize("cores", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4))])
 def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipeline, tmp_path):
+    """10 samples make two batches of 4 and one of 2, padded to 4 samples."""
+
     def model_fn(features, labels, mode, params):
         v1.get_variable("w", initializer=1.0)
-        predictions = {
+        predictions = {  # A row for each sample, a row for each core, and two for each sample.
             "x": features["x"] * 2.0,
             "core": tf.reshape(tf.reduce_max(features["x"]), [1]),
             "pairs": tf.reshape(features["x"] + [[0.0, 0.5]], [-1]),
@@ -231,9 +236,9 @@ def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipe
     for batch, predictions in enumerate(got):
         x = np.float32([[4 * batch + row] for row in range(4)])
         samples = min(4, 10 - 4 * batch)
-        x[samples:] = 0
+        x[samples:] = 0  # Padding.
         if pipeline is PIPELINES.PER_HOST_V2:
-            # A core without a batch gets the first batch again.
+            # A core without a batch gets the first batch again, 0 to 4 // cores - 1.
             for start in range(0, 4, 4 // cores):
                 if start >= samples:
                     x[start : start + 4 // cores, 0] = range(4 // cores)
@@ -247,7 +252,7 @@ def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipe
             np.testing.assert_array_equal(
                 predictions[name], sliced(value, samples, 4), name, strict=True
             )
-    if cores > 1:
+    if cores > 1:  # Rows that are not samples cannot be yielded one by one.
         message = harness.refusal(ValueError, list, estimator.predict(input_fn))
         assert message.startswith("Batch length of predictions should be same.")
 
@@ -284,10 +289,7 @@ def test_a_variable_that_becomes_nan_stops_training(tmp_path):
         unsaved(model_fn, tmp_path, 1).train(numbers(0), steps=2)
 
 
-# Errors of the legacy estimator
-
-
-@pytest.mark.parametrize("control_flow", ["v1"], indirect=True)
+@pytest.mark.parametrize("control_flow", ["v1"], indirect=True)  # Only there stock checks it.
 def test_cross_shard_optimizer_is_required_on_two_cores(control_flow, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features) * v1.get_variable("w", initializer=1.0)
@@ -329,7 +331,7 @@ def test_a_batch_of_another_size_stops_the_step(known, tmp_path):
         made.train(input_fn, steps=1)
 
 
-def test_evaluation_on_cpu(tmp_path):
+def test_evaluation_on_cpu_gets_the_whole_batch(tmp_path):
     """`eval_on_tpu=False`: model_fn gets the whole batch of 12, the default of `make`."""
     seen = []
 
@@ -351,9 +353,6 @@ def test_ignored_options_are_logged_once(tmp_path, caplog):
     assert harness.said(caplog) == ignored
     make(model_fn, tmp_path, 2, spec=SPEC._replace(profile_data_directory="/profile"))
     assert harness.said(caplog)[-1].startswith("profile_data_directory: lookup statistics come fr")
-
-
-# Gradients that are not summed over the cores
 
 
 def by(optimizer):
@@ -398,6 +397,8 @@ FIVE = "dense/0, dense/1, dense/2 and 2 more"
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize(
+    # train: of TRAINED. dense: the number of the model's variables. tables: whether the model also
+    # reads a table, whose gradients need no optimizer. names: in the warning, or None for none.
     ("train", "cores", "dense", "tables", "names"),
     [
         ("v1", 2, 5, False, FIVE),

@@ -3,6 +3,7 @@
 The reference for input_fn is tensorflow-estimator itself on a TPU that is only described.
 """
 
+import itertools
 import logging
 import re
 
@@ -31,16 +32,16 @@ def seen_by(inputs):
         _, index, calls, replicas = context.current_input_fn_deployment()
         divided = context._internal_ctx.model_parallelism_enabled
         each = () if divided else range(context.num_replicas)
-        inputs.append(
-            {
-                "batch_size": params["batch_size"],
-                "deployment": (index, calls, replicas),
-                "hosts": (context.current_host, context.num_hosts),
-                "replicas": context.num_replicas,
-                "per_host": None if divided else context.num_of_replicas_per_host,
-                "ordinals": [context.device_for_replica(i)[1] for i in each],
-            }
-        )
+        seen = {
+            "batch_size": params["batch_size"],
+            "deployment": (index, calls, replicas),
+            "hosts": (context.current_host, context.num_hosts),
+            "replicas": context.num_replicas,
+            "per_host": None if divided else context.num_of_replicas_per_host,
+            "ordinals": [context.device_for_replica(i)[1] for i in each],
+        }
+        inputs.append(seen)
+        # Each feature is the number of the host that feeds it.
         x = tf.fill([params["batch_size"]], float(context.current_host))
         if context._internal_ctx.is_input_sharded_per_core():
             return x, None
@@ -49,7 +50,7 @@ def seen_by(inputs):
     def model_fn(features, labels, mode, params):
         inputs.append({"model": (features.shape.as_list(), params["batch_size"])})
         w = v1.get_variable("w", initializer=0.0)
-        loss = tf.reduce_sum(features) * w
+        loss = tf.reduce_sum(features) * w  # The gradient of w is the sum of a core's features.
         if params["context"]._internal_ctx.model_parallelism_enabled:
             made = params["context"].device_assignment
             cores = made.num_replicas, made.num_cores_per_replica, made.core_assignment.shape
@@ -73,11 +74,7 @@ def emulated(model_fn, config, batch=32):
 
 
 def check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
-    """Trains emulated, builds on a described TPU, and compares what both saw.
-
-    Returns:
-      The emulated estimator, and what it saw.
-    """
+    """Compares what an emulated TPU and a described TPU saw. Returns the first, and what it saw."""
     here, there = [], []
     input_fn, model_fn = seen_by(here)
     made = emulated(model_fn, emulating)
@@ -105,8 +102,8 @@ def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypa
     assert [one["hosts"] for one in here[:-1]] == [
         (host, hosts) for host in range(fed) for _ in range(each)
     ]
-    # The gradient is the mean over cores. Of 16 cores, the 8 of host 1 sum two samples of 1.
-    assert made.get_variable_value("w") == 1 - fed
+    # The mean of 16 cores' gradients, if host 1 feeds 8 of them with two samples of 1 each.
+    assert made.get_variable_value("w") == (-8 * 2 * 1 / 16 if fed == 2 else 0)
 
 
 def test_per_shard_v1_evaluation_calls_input_fn_once_per_host(tmp_path):
@@ -121,10 +118,12 @@ def test_per_shard_v1_evaluation_calls_input_fn_once_per_host(tmp_path):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
-    ("replicas", "each", "hosts"), [(2, 16, 4), (8, 2, 2), (4, 4, 2), (4, 8, 4)]
+    # each: the cores of a replica. hosts: with 8 cores each.
+    ("replicas", "each", "hosts"),
+    [(2, 16, 4), (8, 2, 2), (4, 4, 2), (4, 8, 4)],
 )
 def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_path, monkeypatch):
-    """The right hosts call input_fn, even if a replica spans two hosts."""
+    """The right hosts call input_fn, even if a replica spans two hosts: then one of the two."""
     tpu = {"num_shards": replicas, "num_cores_per_replica": each}
     described = {
         "topology": topology.emulated(topology.slice_with_cores(replicas * each, "")),
@@ -134,6 +133,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
     made, here = check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
     fed = [one["hosts"][0] for one in here[:-1]]
     assert sorted(fed) == ([0, 1] if hosts == 2 else [0, 2] if each == 16 else [0, 1, 2, 3])
+    # A replica sums 32 / replicas features. The gradient is the mean over replicas.
     assert made.get_variable_value("w") == -np.mean(fed) * 32 / replicas
 
 
@@ -149,6 +149,7 @@ def test_a_model_over_several_cores_on_several_hosts(replicas, each, hosts, tmp_
     ],
 )
 def test_topology_has_the_hosts_and_cores_of_its_slice(name, hosts, each, mesh, monkeypatch):
+    """mesh: chips along x, y and z, and cores of a chip."""
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", name)
     shape = topology.emulated_slice()
     assert (shape.hosts, shape.cores_per_host, shape.cores) == (hosts, each, hosts * each)
@@ -159,9 +160,10 @@ def test_topology_has_the_hosts_and_cores_of_its_slice(name, hosts, each, mesh, 
 
 
 def test_a_host_feeds_its_own_cores_and_evaluates_alone(tmp_path):
-    sizes = {"train_batch_size": 32, "eval_batch_size": 24, "predict_batch_size": None}
+    """This process is the second of two hosts with 8 cores each."""
     second = Alone()
     second.count, second.own = 2, lambda of_both: of_both[len(of_both) // 2 :]
+    sizes = {"train_batch_size": 32, "eval_batch_size": 24, "predict_batch_size": None}
     shape = config(tmp_path, "PER_HOST_V2"), slices.slice_of(16)
     context = topology.EmulatedContext(*shape, second, eval_on_tpu=True, **sizes)
     for mode, expected in {"train": (16, range(8, 16), 32 / 2), "eval": (8, range(8), 24)}.items():
@@ -221,12 +223,13 @@ def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, s
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-32")
     input_fn, model_fn = seen_by([])
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, num_shards=8))
-    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
+    refused = harness.refusal(ValueError, made.train, input_fn, steps=1)
+    same_message(refused)  # Stock's, as in messages.json: "should be (32), got (8)".
 
 
 def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_message):
     """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both."""
-    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")
+    monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")  # Two hosts.
 
     def made(pipeline):
         return emulated(seen_by([])[1], config(tmp_path, pipeline))
@@ -235,12 +238,12 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_
     by_core = made(PIPELINES.PER_HOST_V2)
     # Half of the samples come from host 0, and half from host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
-    by_host = made(PIPELINES.PER_HOST_V1)
+    by_host = made(PIPELINES.PER_HOST_V1)  # messages.json has stock's two refusals:
     same_message(harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1))
     same_message(harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))))
     to_all = made(PIPELINES.BROADCAST)
-    assert to_all.evaluate(input_fn, steps=1)["mean"] == 0
-    assert len([one for one, _ in zip(to_all.predict(input_fn), range(40), strict=False)]) == 40
+    assert to_all.evaluate(input_fn, steps=1)["mean"] == 0  # All samples come from host 0.
+    assert len(list(itertools.islice(to_all.predict(input_fn), 40))) == 40  # Beyond a batch of 32.
 
 
 @pytest.mark.slow
@@ -267,10 +270,12 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
 
 
 def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, same_message):
+    """8 replicas of two cores need two hosts. The emulation supports such tables on one host."""
     arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
     tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
     refused = options.CannotEmulate, emulated_program.make
-    same_message(harness.refusal(*refused, *arguments, **tables))
+    message = harness.refusal(*refused, *arguments, **tables)
+    same_message(message)  # As in messages.json: it names the option and the number of hosts.
 
 
 def test_refuses_hosts_with_different_features(tmp_path, same_message):
@@ -279,4 +284,5 @@ def test_refuses_hosts_with_different_features(tmp_path, same_message):
         return tf.data.Dataset.from_tensors({name: tf.zeros([params["batch_size"]])}).repeat()
 
     made = emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V1, num_shards=16))
-    same_message(harness.refusal(ValueError, made.train, input_fn, steps=1))
+    refused = harness.refusal(ValueError, made.train, input_fn, steps=1)
+    same_message(refused)  # As in messages.json: "got features['x'] for core 0, and ['y'] ...".

@@ -1,4 +1,4 @@
-"""The golden vectors, through a whole TPUEstimator on the host."""
+"""Recorded tables and slots after each step of every optimizer (golden.json), in an estimator."""
 
 import golden_training
 import pytest

@@ -24,6 +24,8 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("eight_devices")]
 PROGRAM = pathlib.Path(hosts_program.__file__)
 STEPS = 6
+PATH = os.pathsep.join(map(str, (processes.ROOT, PROGRAM.parent)))
+ENVIRONMENT = {"PYTHONPATH": PATH, "XLA_FLAGS": None}
 
 
 def command(*options, hosts=2, devices=2, program=()):
@@ -33,15 +35,10 @@ def command(*options, hosts=2, devices=2, program=()):
     ]
 
 
-def environment():
-    path = os.pathsep.join(map(str, (processes.ROOT, PROGRAM.parent)))
-    return {"PYTHONPATH": path, "XLA_FLAGS": None}
-
-
 def run(model_dir, case, *options, steps=STEPS, status=0, **sizes):
     """Runs a case of hosts_program on all hosts. Returns its `lines_of`."""
     arguments = command(*options, program=[str(model_dir), case, str(steps)], **sizes)
-    done = processes.run_command(*arguments, status=status, **environment())
+    done = processes.run_command(*arguments, status=status, **ENVIRONMENT)
     return lines_of(done.stdout + done.stderr)
 
 
@@ -64,7 +61,7 @@ def emulated(model_dir, case, cores, *steps):
 
 
 def test_four_hosts_begin_and_train_random_rows_like_the_emulated_tpu(tmp_path):
-    """`tests/laws` compares other programs on two and three hosts."""
+    """The hosts draw a table's rows. `tests/laws` compares programs on two and three hosts."""
     lines = run(tmp_path / "hosts", "random rows", hosts=4, devices=1)
     want = emulated(tmp_path / "emulated", "random rows", 4)
     harness.assert_same(want, emulated_program.every_checkpoint(tmp_path / "hosts"))
@@ -85,7 +82,8 @@ def test_several_hosts_begin_from_a_checkpoint(tmp_path):
 
 
 def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
-    lines = run(tmp_path / "model", "calls")  # Calls train_and_evaluate, train and the following.
+    # Each host prints the results of train_and_evaluate, evaluate, predict and export_saved_model.
+    lines = run(tmp_path / "model", "calls")
     chief, host = (
         [line for line in lines[name] if "estimator_emb" not in line]
         for name in ("chief", "host 1")
@@ -97,6 +95,7 @@ def test_the_chief_evaluates_predicts_and_exports_for_all(tmp_path):
         (one,), (other,) = ([line for line in of if line.startswith(begin)] for of in (chief, host))
         assert one == other
     assert len(list((tmp_path / "model" / "export" / "best_exporter").iterdir())) >= 1
+    # train_and_evaluate ends after two loops of steps, and a call of train after STEPS.
     want = emulated(tmp_path / "emulated", "v1", 4, 2 * hosts_program.LOOP, STEPS)
     got = emulated_program.every_checkpoint(tmp_path / "model")
     harness.assert_same({name: want[name] for name in got}, got)
@@ -144,7 +143,7 @@ def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
     with open(tmp_path / "output", "w") as output:
         started = subprocess.Popen(
             [sys.executable, "-m", "estimator_emb", *arguments],
-            env=processes.users_environment(**environment()),
+            env=processes.users_environment(**ENVIRONMENT),
             stdout=output,
             stderr=subprocess.STDOUT,
         )

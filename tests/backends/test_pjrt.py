@@ -1,4 +1,9 @@
-"""A model trains on PJRT devices as on an emulated TPU."""
+"""A model trains on PJRT devices as on an emulated TPU.
+
+`trained` of emulated_program trains 4 steps on a place, and returns the estimator and the variables
+of every checkpoint. The places: "host" is an emulated TPU, "pjrt" are PJRT devices with the tables
+on the host, and "pjrt+tables" are PJRT devices with the tables in their memory.
+"""
 
 import logging
 import os
@@ -35,14 +40,15 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 def test_trains_evaluates_and_predicts_like_the_emulated_tpu(
     place, cores, pipelined, tmp_path, caplog
 ):
+    """Compares the variables of every checkpoint, the metrics and each prediction."""
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = SPEC._replace(pipeline_execution_with_tensor_core=pipelined)
     found = {}
-    for device in ("host", place):  # "host" emulates a TPU.
+    for device in ("host", place):
         estimator, of_checkpoints = trained(tmp_path / device, device, cores, spec=spec)
         metrics = estimator.evaluate(batches, steps=3)
         predictions = list(estimator.predict(without_labels))
-        assert len(predictions) == 31
+        assert len(predictions) == 31  # All samples, though the last batch of 16 is not full.
         found[device] = [of_checkpoints, metrics, *predictions]
     for of_host, of_devices in zip(*found.values(), strict=True):
         harness.assert_same(of_host, of_devices)
@@ -67,7 +73,7 @@ def dense(x, units, name):
     return tf.matmul(x, tf.cast(kernel, x.dtype))
 
 
-# Models: functions of inputs and labels that return the loss, and the op to keep averages.
+# Models: functions of inputs and labels that return the loss, and an op to run in each step.
 def of_branches(x, y):
     hidden = tf.cond(tf.reduce_sum(x) > 0, lambda: dense(x, 4, "a"), lambda: dense(x, 4, "b"))
 
@@ -75,11 +81,7 @@ def of_branches(x, y):
         return index + 1, value * 1.25 + tf.cast(index, tf.float32)
 
     _, hidden = tf.while_loop(lambda i, _: i < 3, body, [0, hidden], maximum_iterations=3)
-
-    @tf.function
-    def called(value):
-        return tf.tanh(value)
-
+    called = tf.function(lambda value: tf.tanh(value))
     values, indices = tf.math.top_k(called(hidden), 2)
     values += tf.cast(indices, tf.float32) + tf.sort(hidden, axis=1)[:, :2]
     return tf.reduce_mean(tf.square(values - y)), None
@@ -113,9 +115,8 @@ def of_recurrence(x, y):
 def of_chosen_rows(x, y):
     chosen = tf.where(x[:, 0] > 0)[:, 0]  # The number of rows depends on values.
     squares = tf.square(dense(x, 1, "output") - y)
-    loss = tf.reduce_sum(tf.gather(squares, chosen)) + tf.reduce_sum(
-        tf.boolean_mask(x, y[:, 0] < 0)
-    )
+    loss = tf.reduce_sum(tf.gather(squares, chosen))
+    loss += tf.reduce_sum(tf.boolean_mask(x, y[:, 0] < 0))
     return 0.1 * loss, None
 
 
@@ -125,12 +126,11 @@ def of_chosen_rows(x, y):
     [(of_branches, 8), (of_types, 1), (of_averages, 8), (of_recurrence, 1), (of_chosen_rows, 8)],
 )
 def test_models_of_every_kind_train_like_on_the_host(model, cores, tmp_path):
-    """Compares the checkpoints, and what host_call, init_fn and a hook see in the same order."""
-    written = []
+    """Compares the checkpoints, and the order and values of what the host sees."""
+    written = []  # By init_fn: "initialized"; by host_call: (loss, step); by the hook: a variable.
 
     def host_call(loss, step):
-        note = tf.numpy_function(lambda *of_step: written.append(of_step), [loss, step], [])
-        return [note]
+        return [tf.numpy_function(lambda *of_step: written.append(of_step), [loss, step], [])]
 
     def model_fn(features, labels, mode, params):
         loss, kept = model(features["x"] * features["word"], labels)
@@ -169,7 +169,7 @@ def test_models_of_every_kind_train_like_on_the_host(model, cores, tmp_path):
             steps=5, hooks=[reads], tpu={"iterations_per_loop": 3},
         )  # fmt: skip
         found[device] = variables, list(written)
-    # CPUs round sums of bfloat16 at different places.
+    # `of_types` computes in bfloat16. TensorFlow and XLA round its sums at different places.
     rounding = (2e-2, 1e-3) if model is of_types else (1e-5, 1e-5)
     harness.assert_same(*(variables for variables, _ in found.values()), *rounding)
     of_host, of_devices = (notes for _, notes in found.values())
@@ -196,6 +196,7 @@ def draws():
         "seeded": (tf.random.uniform(shape, seed=7), 0.5),
         "normal": (tf.random.normal(shape), 0.0),
         "truncated": (tf.random.truncated_normal(shape, mean=1.0), 1.0),
+        # The mean of a standard normal number between 0 and 2, the default of maxvals.
         "positive": (random_ops.parameterized_truncated_normal(shape, minvals=0.0), 0.7228),
         "integers": (tf.random.uniform(shape, 2, 9, tf.int32), 5.0),
         "categories": (tf.random.categorical(tf.math.log([[0.25, 0.75]] * 400), 50), 0.75),
@@ -205,6 +206,8 @@ def draws():
 
 @pytest.mark.slow
 def test_random_numbers_depend_on_seeds_step_and_core(tmp_path):
+    """Each step and core draws other numbers, the same ones if training ended in between."""
+
     def model_fn(features, labels, mode, params):
         made = draws()
         means.update({name: mean for name, (_, mean) in made.items()})
@@ -292,14 +295,17 @@ def test_the_next_lookup_overlaps_the_devices(tmp_path, monkeypatch):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("place", ["pjrt", "pjrt+tables"])
 def test_a_hook_may_write_variables(place, tmp_path):
+    """The devices compute with copies of the variables, loaded from the host before each loop."""
+
     def halve():
         kernel = next(one for one in v1.trainable_variables() if "kernel" in one.name)
         return kernel.assign(kernel / 2)
 
-    each = {"hooks": [harness.Reads(halve)], "tpu": {"iterations_per_loop": 1}}
-    harness.assert_same(
-        *(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", place))
-    )
+    halves_after_each_step = harness.Reads(halve)
+    each = {"hooks": [halves_after_each_step], "tpu": {"iterations_per_loop": 1}}
+    _, on_emulated_tpu = trained(tmp_path / "host", "host", 2, **each)
+    _, on_devices = trained(tmp_path / place, place, 2, **each)
+    harness.assert_same(on_emulated_tpu, on_devices)
 
 
 @pytest.mark.fast(1)
@@ -312,12 +318,18 @@ def test_saves_completed_steps_if_the_input_ends_within_a_loop(place, tmp_path):
         with pytest.raises(guarded_input.InputEndedError, match="ended after 5 steps"):
             tpu = {"iterations_per_loop": 4}
             trained(tmp_path / device, device, input_fn=input_fn, steps=8, tpu=tpu)
+    # The last checkpoint is of step 5, in the middle of a loop, as on the emulated TPU.
+    assert harness.last_step(tmp_path / place) == 5
     harness.assert_same(every_checkpoint(tmp_path / "host"), every_checkpoint(tmp_path / place))
 
 
 @pytest.mark.slow
 def test_reads_come_before_the_writes_of_a_step(tmp_path):
-    """host_call reads a scale, and metrics the number of earlier calls, which hooks read later."""
+    """A read that waits for no write sees the value before the step, as on an emulated TPU.
+
+    In training, host_call reads `scale`, which the optimizer writes. In the other modes, each step
+    counts itself in `calls`: metrics read the number before the step, hooks the number after it.
+    """
 
     def model_fn(features, labels, mode, params):
         scale = v1.get_variable("scale", [], initializer=v1.ones_initializer())
@@ -398,7 +410,9 @@ SAVER = "tensorflow.python.training.saver:Saver"
 @pytest.mark.slow
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    # The program sends itself the signal in the given call of a function of `owner`.
+    # number: of the signal that the program sends itself before the given call of a function of
+    # `owner`: before a step, before and after its table update, or during a save. The calls are
+    # after the first save and before the last step, 20.
     ("number", "place", "owner", "function", "call"),
     [
         (signal.SIGTERM, "pjrt", STEP, "launch", 13),
@@ -413,7 +427,7 @@ SAVER = "tensorflow.python.training.saver:Saver"
     ],
 )
 def test_training_resumes_after_a_signal(number, place, owner, function, call, tmp_path):
-    """Signals arrive before a step, before and after its table update, and during a save."""
+    """The result equals an undisturbed training's, on an emulated TPU."""
     environment = {
         "JAX_PLATFORMS": "cpu",
         "XLA_FLAGS": "--xla_force_host_platform_device_count=2",

@@ -28,7 +28,7 @@ def test_pjrt_uses_all_devices_by_default(monkeypatch):
     assert len(backend.chosen(ee.TPUConfig())[0]) == 8  # All of the fixture `eight_devices`.
 
 
-def made(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
+def on_pjrt(tmp_path, cores=None, tpu=None, model_fn=emulated_program.model_fn, pipelined=False):
     spec = emulated_program.SPEC._replace(pipeline_execution_with_tensor_core=pipelined)
     tpu = {"device": "pjrt", **(tpu or {})}
     return emulated_program.make(model_fn, tmp_path, cores, spec=spec, tpu=tpu)
@@ -39,7 +39,8 @@ SUMMARIES = {"table_summaries": True}
 
 
 @pytest.mark.parametrize(
-    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `made`.
+    # variables: of the environment, without ESTIMATOR_EMB_. arguments: of `on_pjrt`. words: of the
+    # error, which name the bad option, or what to do.
     ("variables", "arguments", "words"),
     [
         ({"PJRT_PLATFORM": "gpu"}, {}, "If its plugin is missing: pip install 'jax[cuda12]=="),
@@ -57,7 +58,7 @@ SUMMARIES = {"table_summaries": True}
 def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_path, monkeypatch):
     for name, value in variables.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
-    assert words in harness.refusal(ValueError, made, tmp_path, **arguments)
+    assert words in harness.refusal(ValueError, on_pjrt, tmp_path, **arguments)
 
 
 @pytest.mark.parametrize(
@@ -69,22 +70,23 @@ def test_refused_when_the_estimator_is_made(variables, arguments, words, tmp_pat
 )
 def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_path, monkeypatch):
     monkeypatch.setattr(where, value)
-    assert words in harness.refusal(ValueError, made, tmp_path)
+    assert words in harness.refusal(ValueError, on_pjrt, tmp_path)
 
 
 @pytest.mark.parametrize(
+    # tpu: of TPUConfig. variables: as above. words: of the line that is logged; [] for no line.
     ("tpu", "variables", "words"),
     [
         ({"device": "pjrt", "tables": "device"}, {}, ["TPUConfig(device='pjrt')", "(tables="]),
         ({"device": "emulate"}, {}, ["TPUConfig(device='emulate')"]),
         ({}, {"DEVICE": "pjrt", "TABLES": "device"}, ["ESTIMATOR_EMB_DEVICE=pjrt", "TABLES="]),
-        # These are defaults: of TPUConfig, of `estimator-emb run`, and of a flag.
+        # Nobody chose these defaults of TPUConfig, of `estimator-emb run`, and of a program's flag.
         ({"device": "tpu", "tables": "host"}, {}, []),
         ({}, {"DEVICE": "emulate", "TABLES": "host"}, []),
         ({"device": "of a flag"}, {}, []),
     ],
 )
-def test_says_that_devices_have_no_effect_without_use_tpu(
+def test_log_says_that_devices_have_no_effect_without_use_tpu(
     tpu, variables, words, tmp_path, monkeypatch, caplog
 ):
     for name, value in variables.items():
@@ -102,81 +104,70 @@ def test_says_that_devices_have_no_effect_without_use_tpu(
 
 
 HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
-
-
-def outside(loss):
-    return v1.tpu.outside_compilation(
-        lambda loss: tf.numpy_function(lambda value: value, [loss], tf.float32), loss
-    )
-
-
-def permuted(loss):
-    return tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]])
-
-
-def unbounded(loss):
-    return tf.while_loop(lambda one: one < 100.0, lambda one: one * 2.0 + 1.0, [loss])[0]
-
-
-def unique(loss):
-    return tf.stop_gradient(tf.unique(loss[None])[0])  # The size depends on values.
-
-
-def queued(loss):
-    """A resource beside the step, which TensorFlow's lowering would answer by SIGSEGV."""
-    return tf.queue.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue()
+ADDED = {  # What is added to the loss, and no PJRT device can compute.
+    "Python": lambda loss: v1.tpu.outside_compilation(
+        lambda given: tf.numpy_function(lambda value: value, [given], tf.float32), loss
+    ),
+    "TPU op": lambda loss: tpu_ops.collective_permute(loss[None], [[0, 1], [1, 0]]),
+    "unbounded loop": lambda loss: tf.while_loop(
+        lambda one: one < 100.0, lambda one: one * 2.0 + 1.0, [loss]
+    )[0],
+    "values set the size": lambda loss: tf.stop_gradient(tf.unique(loss[None])[0]),
+    # TensorFlow's own lowering would end in SIGSEGV.
+    "queue": lambda loss: tf.queue.FIFOQueue(1, [tf.float32], shapes=[[]]).dequeue(),
+}
 
 
 @pytest.mark.parametrize(
-    # of_loss adds to the loss. The others are of the message: its first line, the line about the op
-    # with its place in the program, and the last line.
-    ("of_loss", "first", "line", "last"),
+    # added: of ADDED. first, line, last: of the message, its first line, the line about the op with
+    # its place in the program, and the last line with advice. None: there is no such line.
+    ("added", "first", "line", "last"),
     [
-        (outside, "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
-        (permuted, "model_fn calls collective_permute, and PJRT devices", "It is called", None),
+        ("Python", "No registered 'PyFunc' OpKernel for XLA_CPU_JIT", "The op 'PyFunc'", HOST_ONLY),
+        ("TPU op", "model_fn calls collective_permute, and PJRT devices", "It is called", None),
         (
-            unbounded,
+            "unbounded loop",
             "XLA compilation requires a fixed tensor list size. Set the max number of elements.",
             "The op 'gradients/while_grad/Placeholder_0/accumulator'",
             "Give each loop a constant maximum_iterations, a recurrent layer a static length.",
         ),
-        (queued, "FIFOQueueV2 'fifo_queue' is on the host", "The op 'fifo_queue'", HOST_ONLY),
-        (unique, "DynamicReshape requires at least two operands.", None, HOST_ONLY),
+        ("queue", "FIFOQueueV2 'fifo_queue' is on the host", "The op 'fifo_queue'", HOST_ONLY),
+        ("values set the size", "DynamicReshape requires at least two operands.", None, HOST_ONLY),
     ],
 )
-def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
+def test_a_step_is_refused_when_it_is_lowered(added, first, line, last, tmp_path):
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
-        return harness.minimized(mode, loss + tf.reshape(of_loss(loss), []))
+        return harness.minimized(mode, loss + tf.reshape(ADDED[added](loss), []))
 
-    words = harness.refusal(
-        core_step.CannotLower, made(tmp_path, cores=2, model_fn=model_fn).train, batches, steps=1
-    )
-    got = words.splitlines()
-    assert first in got.pop(0)
-    if last:
-        assert got.pop() == last
-    assert len(got) == bool(line)
-    assert not line or (got[0].startswith(line) and f" by {TESTS}/" in got[0])
+    train = on_pjrt(tmp_path, cores=2, model_fn=model_fn).train
+    words = harness.refusal(core_step.CannotLower, train, batches, steps=1)
+    got_first, *of_op = words.splitlines()
+    assert first in got_first
+    assert not last or of_op.pop() == last
+    assert len(of_op) == bool(line)
+    assert not line or (of_op[0].startswith(line) and f" by {TESTS}/" in of_op[0])
 
 
 def test_check_reports_the_place_of_the_tables(tmp_path):
-    """The check skips features that only TensorFlow's TPUs refuse."""
-    report = preflight.check_program(
-        made(tmp_path, cores=4), batches, generations=["v6e"], compile=False
-    )
-    assert report.status == 0, str(report)
+    """No TPUEstimator can drive the SparseCores of a v6e, but device='pjrt' needs none of them."""
+    pjrt = on_pjrt(tmp_path, cores=4)
+    report = preflight.check_program(pjrt, batches, generations=["v6e"], compile=False)
+    assert report.status == 0, str(report)  # No finding.
     assert "\n  v6e, tables: accepted; on the host, where they need " in str(report)
 
 
 def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, same_message):
+    """The hook would write the table's variable on the host, which the devices do not read."""
+
     def clear():
         table = next(one for one in v1.global_variables() if "embedding" in one.op.name)
         return table.assign(tf.zeros(table.shape), name="clear")
 
-    given, hooks = (emulated_program.trained, tmp_path, "pjrt+tables"), [harness.Reads(clear)]
-    first, *where = harness.refusal(ValueError, *given, hooks=hooks).splitlines()
-    same_message(first)
+    runs_clear = harness.Reads(clear)  # Runs the op after each step.
+    given = emulated_program.trained, tmp_path, "pjrt+tables"
+    first, *where = harness.refusal(ValueError, *given, hooks=[runs_clear]).splitlines()
+    same_message(first)  # The message in messages.json names the table and the op 'clear'.
     assert "test_pjrt_refusals.py" in where[0]
 
 
@@ -192,19 +183,19 @@ def test_tables_larger_than_a_device_are_refused_before_compilation():
         stacks = device_tables.stacks_of([table("words", 1000), table("days", 7)], 2, packs=False)
         tables_on_devices.check_memory(stacks, own, 2)
 
-    needed = (500 + 4) * 16 * 4 * 2  # Half of the rows, float32, with a slot.
-    for limit in (None, needed):
-        check(limit)
+    needed = (500 + 4) * 16 * 4 * 2  # Half of the rows, float32, with a slot: 64,512 bytes.
+    for enough in (None, needed):  # CPU devices tell no limit.
+        check(enough)
     words = harness.refusal(MemoryError, check, needed - 1)
     assert "tables='device' needs 0.1 MB of each of 2 devices for tables and slots" in words
     assert "'words': 1,000 rows of 16. Take more devices or hosts" in words
-    assert "parameter servers" not in words
+    assert "parameter servers" not in words  # They hold no tables of PJRT devices.
 
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 @pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])  # own: the program's device_count.
 def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
-    """No GPU is here, so jax's devices and TensorFlow's list are replaced."""
+    """TensorFlow's sessions would take the memory that jax needs. The GPUs here are pretended."""
     devices = [types.SimpleNamespace(platform=platform)]
     monkeypatch.setattr(backend, "chosen", lambda tpu_config: (devices, ALONE))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])
@@ -215,7 +206,8 @@ def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog
     hidden = platform == "gpu" and own != {"GPU": 1}  # A program that asks for GPUs gets them.
     expected = {**(own or {}), **({"GPU": 0} if hidden else {})}
     assert dict(made.config.session_config.device_count) == expected
-    assert given is None or dict(given.device_count) == own
-    assert made.config.session_config.allow_soft_placement == (own is None)  # Stock's default.
+    assert given is None or dict(given.device_count) == own  # The program's object is unchanged.
+    # RunConfig allows soft placement unless the program gives a ConfigProto, which does not.
+    assert made.config.session_config.allow_soft_placement == (own is None)
     said = [line for line in caplog.messages if "TensorFlow's sessions use none" in line]
     assert len(said) == hidden

@@ -21,6 +21,7 @@ OF_TABLES = {"matrix": "t", "sparse": "t", "weighted": "u", "sequence": "u"}
 
 @pytest.fixture
 def beside_gpu(monkeypatch):
+    """Makes the package see a GPU."""
     monkeypatch.setattr(placement, "beside_gpu", lambda: True)
 
 
@@ -53,6 +54,7 @@ BATCH = {**forms.IDS, **forms.WEIGHTS}, np.zeros([forms.SAMPLES, 1], np.float32)
 
 
 def built(estimator, mode):
+    """Returns the ops of a step."""
     with tf.Graph().as_default() as graph, tf.compat.v1.device(estimator.config.device_fn):
         tf.compat.v1.train.create_global_step()
         dataset = harness.dataset([BATCH])
@@ -73,6 +75,7 @@ def built(estimator, mode):
     ],
 )
 def test_tables_stay_on_the_cpu(mode, options, beside_gpu, tmp_path):
+    """All ops of tables ask for the CPU. The model's ask for no device, so they may use the GPU."""
     ops = built(estimator_of(tmp_path, save_summary_steps=9, **options), mode)
     scopes = ("embedding_lookup", "embedding_update", "check_ids")
     of_tables = [op for op in ops if op.name.partition("/")[0] in (*"tu", *scopes)]
@@ -81,9 +84,11 @@ def test_tables_stay_on_the_cpu(mode, options, beside_gpu, tmp_path):
     assert sorted(variables) == [table + slot for table in "tu" for slot in slots]
     updates = {op.type for op in of_tables} & {"HostTablesUpdate", "ResourceScatterUpdate"}
     assert bool(updates) == (mode == ee.ModeKeys.TRAIN)
-    beside = {f"loc:@{name}".encode() for name in variables}  # Ops of initial values.
+    # Ops of initial values ask to be on the device of their variable instead.
+    beside = {f"loc:@{name}".encode() for name in variables}
     placed = {op.name: op.device for op in of_tables if not beside & set(op.colocation_groups())}
     assert {name: device for name, device in placed.items() if device != CPU} == {}
+    # With pipelining, the results of a lookup wait for the next step in a staging area.
     stages = {op.device for op in ops if "Stage" in op.type or "stage" in op.type}
     pipelined = options.get("pipelined") and mode == ee.ModeKeys.TRAIN
     assert stages == ({CPU} if pipelined else set())
@@ -110,7 +115,7 @@ def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tm
 
 
 def test_initial_values_are_placed_with_their_table(beside_gpu):
-    """The session does not allow soft placement."""
+    """On another device, they would fail: the session does not allow soft placement."""
 
     def place(op):
         return "/device:CPU:1" if op.type == "VarHandleOp" else op.device

@@ -2,6 +2,9 @@
 
 The reference is tensorflow-estimator on a TPU that is only described. Each program of `refused` is
 built there too, up to the session, and must fail in the same way.
+
+A `Program` is a small training, of which a case replaces parts. Its `emulated` and `described` make
+its estimator on an emulated and on the described TPU.
 """
 
 import re
@@ -57,7 +60,8 @@ def fetched(hooks):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_refused_where_a_tpu_is_emulated(case, tmp_path):
+def test_an_emulated_tpu_refuses_each_case(case, tmp_path):
+    """Each of CASES has a program, and the type and a phrase of the TPU's error."""
     program, kind, phrase, *_ = CASES[case]
     with pytest.raises(kind) as error:
         program.emulated(tmp_path).train(program.input_fn, steps=2)
@@ -75,28 +79,30 @@ def test_a_hook_that_fetches_from_a_tpu_is_told_what_to_do(tmp_path):
 @pytest.mark.slow
 @pytest.mark.sampled(16)
 @pytest.mark.parametrize("case", CASES)
-def test_refused_on_a_tpu(case, tmp_path, monkeypatch):
+def test_a_described_tpu_refuses_each_case(case, tmp_path, monkeypatch):
     program, kind, phrase, *_ = CASES[case]
+    # Only control flow v2 builds the loop's body in a graph of its own.
     monkeypatch.setattr(control_flow_util, "ENABLE_CONTROL_FLOW_V2", phrase == OTHER_GRAPH)
     with pytest.raises(kind) as error:
         reached = as_a_session_would(program.described(tmp_path), program)
         with v1.Session(graph=reached.graph) as session:
-            session.run(fetched(reached.hooks))
+            session.run(fetched(reached.hooks))  # A hook's fetch fails only here.
     # On the TPU, names may get another number, because the TPU's own ops count too.
     assert phrase in re.sub(r"Merge_\d+/", "Merge/", str(error.value))
 
 
 @pytest.mark.fast(5)
 @pytest.mark.parametrize("case", CASES)
-def test_refused_by_check(case, tmp_path):
+def test_check_refuses_each_case(case, tmp_path):
     """`check` opens no session, so it cannot see the programs that are refused there."""
-    program, _, *phrases = CASES[case]
+    program, _, phrase, *words_of_check = CASES[case]
+    (words,) = words_of_check or [phrase]
     made, cores = program.emulated(tmp_path), program.replicas
     report = preflight.check_program(made, program.input_fn, compile=False, replicas=cores)
-    if phrases[-1] is None:
+    if words is None:  # Only a session refuses the program.
         assert not report.findings
     else:
-        assert phrases[-1] in str(report.findings[0])
+        assert words in str(report.findings[0])
 
 
 @pytest.mark.fast(2)
@@ -137,9 +143,6 @@ def test_evaluation_refuses_a_loss_that_is_not_float32(tmp_path):
     assert next(made.predict(program.input_fn))["x"].tolist() == [1.0, 1.0, 1.0]
 
 
-# The checks, without a program
-
-
 @pytest.mark.parametrize(
     "case", [name for name, (program, *_) in CASES.items() if program.spec is not None]
 )
@@ -163,7 +166,10 @@ def test_check_of_features_accepts_valid_features(combiner, length):
 
 
 def test_checks_collect_each_value_that_no_infeed_carries():
+    """An infeed carries tensors of some types, with static shapes, that the cores can divide."""
+
     def refused(check, *arguments):
+        """Returns the names of the refused values, at the beginning of each problem's text."""
         with collected() as refusals:
             check({"features": given, "labels": [tf.zeros([], tf.float16)]}, *arguments)
         return [one.problem.partition(" (")[0].partition(": ")[0] for one in refusals]
@@ -179,16 +185,14 @@ def test_checks_collect_each_value_that_no_infeed_carries():
             "rank": v1.placeholder(tf.int32),
         }
         here = {name: f"features['{name}']" for name in given}
-        unlike = [here["sparse"], here["text"], "labels[0]"]
-        assert refused(tpu_checks.check_infeed, 1) == unlike  # On one core.
-        unlike.insert(2, here["scalar"])  # Cores cannot divide it.
-        assert refused(tpu_checks.check_infeed, 2) == unlike
+        wrong_types = [here["sparse"], here["text"], "labels[0]"]
+        assert refused(tpu_checks.check_infeed, 1) == wrong_types  # On one core.
+        with_scalar = [here["sparse"], here["text"], here["scalar"], "labels[0]"]
+        assert refused(tpu_checks.check_infeed, 2) == with_scalar  # Two cores cannot divide it.
         dynamic = [here["batch"], here["width"], here["rank"]]
         assert refused(tpu_checks.check_static, False) == dynamic
-        assert refused(tpu_checks.check_static, True) == dynamic[1:]  # The batch size may vary.
-
-
-# Queues
+        # True: the last batch will be padded, so that the batch size may be unknown.
+        assert refused(tpu_checks.check_static, True) == dynamic[1:]
 
 
 @pytest.mark.fast(2)
@@ -220,11 +224,8 @@ def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypa
             assert phrase in caplog.text
 
 
-# Accepted.
-
-
 def reads(loss):
-    """Reads variables, and uses ops outside of the loop. Both are allowed."""
+    """Reads a variable, and ops outside of the loop, when the session begins and in hooks."""
     w = v1.global_variables()[-1]
     with tf.init_scope():
         lifted = tf.constant(2.0) + 1.0
@@ -240,6 +241,7 @@ def reads(loss):
 
 
 def outfed(loss):
+    """Gives host_call a tensor of the TPU with a dimension, not a scalar."""
     return {"host_call": (lambda given: given, [loss[None]])}
 
 
@@ -264,6 +266,7 @@ def test_programs_that_a_tpu_accepts_train_here_too(case, tmp_path):
 
 
 def test_one_core_accepts_scalars(tmp_path):
+    """Several cores cannot divide a scalar feature, so that a TPU refuses it there."""
     program = Program(**SCALAR, replicas=1)
     made = program.emulated(tmp_path)
     made.train(program.input_fn, steps=1)
@@ -273,6 +276,7 @@ def test_one_core_accepts_scalars(tmp_path):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(("fields", "replicas"), [(reads, 2), (outfed, 1)])
 def test_ops_outside_of_the_loop_are_accepted(fields, replicas, tmp_path):
+    """The loop of steps runs on the TPU. Its tensors cannot be read outside, but others can."""
     program = Program(fields=fields, replicas=replicas)
     program.emulated(tmp_path / "here").train(program.input_fn, steps=3)
     reached = as_a_session_would(program.described(tmp_path / "there"), program)

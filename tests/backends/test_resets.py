@@ -56,7 +56,11 @@ def metrics(loss):
 @pytest.mark.parametrize("with_tables", [False, True], ids=["without tables", "tables"])
 @pytest.mark.parametrize("cores", [2, 1, None])
 def test_session_with_a_reset_op_begins_without_running_the_step(cores, with_tables, tmp_path):
-    """train_op, host_call and eval_metrics each have such an op."""
+    """A session runs initializers when it begins. A reset op of a step runs the same initializers.
+
+    In a step they wait for reads. At the beginning they must not: a read needs the step's input.
+    train_op, host_call and eval_metrics each have a reset op.
+    """
 
     def model_fn(features, labels, mode, params):
         given = features["x"] if with_tables else features["d"]
@@ -74,7 +78,7 @@ def test_session_with_a_reset_op_begins_without_running_the_step(cores, with_tab
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, **fields)
     steps = harness.Reads(v1.train.get_global_step)
     estimator.train(input_fn, max_steps=4, hooks=[steps])
-    assert steps.seen == ([2, 4] if cores else [1, 2, 3, 4])
+    assert steps.seen == ([2, 4] if cores else [1, 2, 3, 4])  # Hooks see the ends of TPU loops.
     assert list((tmp_path / "summaries").glob("events*"))
     found = estimator.evaluate(input_fn, steps=2)
     assert found["global_step"] == 4 and np.isfinite(found["loss"])

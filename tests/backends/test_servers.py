@@ -1,4 +1,8 @@
-"""Tables on parameter servers: no update is lost, and results equal a single process's."""
+"""Tables on parameter servers: no update is lost, and results equal a single process's.
+
+A `servers.Cluster` has a chief, workers and servers in this process. Its `forget` deletes variables
+of a server, as if the server had restarted.
+"""
 
 import itertools
 import os
@@ -41,15 +45,15 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
         trainers, native = itertools.count(), select_kernels.kernels_for
 
         def in_turn(*args, **kwargs):
-            if next(trainers) % 2 == 0:
-                return native(*args, **kwargs)
-            return TensorFlowKernels(*args)
+            uses_native = next(trainers) % 2 == 0
+            return native(*args, **kwargs) if uses_native else TensorFlowKernels(*args)
 
         monkeypatch.setattr(select_kernels, "kernels_for", in_turn)
     cluster = servers.Cluster(workers=2, servers=2)
     rows, dimension, ids = 5, 2, np.array([0, 3])
+    # Two tables count the updates of each row: SGD by the values, Adagrad by the accumulators.
     spec = servers.counting_spec(servers.COUNTERS, rows, dimension)
-    batch = servers.counted(ids, dimension)
+    batch = servers.counted(ids, dimension)  # Updates the rows 0 and 3 once.
 
     def make(job, index):
         config = cluster.config(job, index, model_dir=str(tmp_path), **harness.SILENT)
@@ -64,14 +68,14 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
     steps = harness.last_step(tmp_path)
     saved = harness.saved(tmp_path, steps)
     assert steps > 600
-    for name, of_table in servers.updates(saved).items():
+    for name, updates in servers.updates(saved).items():
         want = np.zeros([rows, dimension])
         want[ids] = steps
-        np.testing.assert_allclose(of_table, want, atol=0.3, err_msg=name)  # A lost update is 1.
+        np.testing.assert_allclose(updates, want, atol=0.3, err_msg=name)  # A lost update is 1.
 
 
 def dies_after(steps):
-    """Returns a hook that makes a trainer fail, so that it saves nothing."""
+    """Returns a hook that makes a trainer fail, so that it saves nothing: it saves at its end."""
     left = iter(range(steps - 1))
 
     def die():
@@ -82,7 +86,7 @@ def dies_after(steps):
 
 
 def chief_of(cluster, model_dir):
-    """Returns a function that trains the chief."""
+    """Returns a function that trains the chief. A step subtracts 1 from each value of table x."""
     spec = servers.counting_spec({"x": ee.StochasticGradientDescentParameters(1.0)}, 4, 2)
     batch = ({"x": np.arange(4)}, {"x": np.ones([4, 2], np.float32)})
 
@@ -105,7 +109,7 @@ def test_a_restarted_chief_continues_from_the_servers_step(said, tmp_path):
     kernels = "Tables are looked up and updated on their parameter servers, by native kernels."
     assert kernels in said()
     with pytest.raises(RuntimeError, match="the chief dies"):
-        chief_of(cluster, f"{tmp_path}/../{tmp_path.name}")(100, dies_after(5))
+        chief_of(cluster, f"{tmp_path}/../{tmp_path.name}")(100, dies_after(5))  # Unsaved.
     chief_of(cluster, tmp_path)(12)
     assert [line for line in said() if "hold step" in line] == [
         "The parameter servers hold step 7: training goes on from there, not from the checkpoint "
@@ -144,6 +148,9 @@ NOTHING = "The parameter servers hold nothing of this training: it goes on from 
 @pytest.mark.slow
 @on_both_kernels
 @pytest.mark.parametrize(
+    # new_chief: the chief restarts, else it sees the loss in its session. lost: the servers that
+    # lose `variables`, at step 7. line: of the log, which names one of `variables`. A new chief
+    # knows step 7 only if the first server, which holds the step, has kept it.
     "new_chief, lost, variables, line",
     [
         (True, [1], ALL_VARIABLES[2:], LOST + BACK),
@@ -168,14 +175,16 @@ def test_all_servers_restore_after_one_lost_its_variables(
         train(10, Loses(cluster, 5, lost))
     found = [one for one in said() if "lost" in one or "checkpoint" in one]
     assert found in [[line.format(variable)] for variable in variables]
+    # 10 steps, on all servers from the checkpoint of step 2.
     np.testing.assert_array_equal(harness.saved(tmp_path, 10)["x"], np.full([4, 2], -10.0))
 
 
 def test_servers_keep_only_a_newer_whole_model(said, tmp_path):
-    """A chief restores step 5 into a server that holds a part of a model, or a whole model."""
+    """A chief restores step 5 and x = 50, unless the server holds its model of step 5 or later."""
     cluster, seen = servers.Cluster(workers=0, servers=1), live_servers.StepsSeen()
     path = saved_values.save(f"{tmp_path}/model.ckpt-5", {"global_step": np.int64(5), "x": 50.0})
     lost_x, back = LOST.format("x"), "to the checkpoint of step 5"
+    two_lost = f"from step 7 {back}, and 2 steps are lost."
     with tf.Graph().as_default(), tf.device("/job:ps/task:0"):
         step = tf.compat.v1.train.get_or_create_global_step()
         x = tf.compat.v1.get_variable("x", [])
@@ -184,21 +193,17 @@ def test_servers_keep_only_a_newer_whole_model(said, tmp_path):
         saver.build()
         saver.build()  # As after a lost server.
         session = tf.compat.v1.Session(f"grpc://{cluster.cluster['ps'][0]}")
-        for owner, held, last, after, line in (  # Before; then [step, x] after, and the log.
+        # Before: the model_dir whose model the server holds (None: it has no model_dir), the held
+        # variables, and the last step that the chief saw. After: [step, x], and the log's line.
+        for owner, held, last, after, line in (
             (None, {}, None, [5, 50], f"{NOTHING}step 5."),
             (None, {}, 8, [5, 50], f"{LOST_STEP}from step 8 {back}, and 3 steps are lost."),
             (None, {step: 7}, None, [5, 50], f"{lost_x}{back}."),
-            (tmp_path, {step: 7, x: 70}, None, [7, 70], HOLD),
+            (tmp_path, {step: 7, x: 70}, None, [7, 70], HOLD),  # A newer whole model.
             (tmp_path, {step: 5, x: 51}, None, [5, 51], None),
             (tmp_path, {step: 4, x: 40}, None, [5, 50], None),
-            (
-                tmp_path,
-                {step: 7},
-                None,
-                [5, 50],
-                f"{lost_x}from step 7 {back}, and 2 steps are lost.",
-            ),
-            (tmp_path, {step: 5}, None, [5, 50], None),
+            (tmp_path, {step: 7}, None, [5, 50], f"{lost_x}{two_lost}"),
+            (tmp_path, {step: 5}, None, [5, 50], None),  # No step is lost.
             ("another", {step: 7, x: 70}, None, [5, 50], None),
             ("another", {step: 7}, None, [5, 50], f"{NOTHING}step 5."),
         ):
@@ -212,7 +217,7 @@ def test_servers_keep_only_a_newer_whole_model(said, tmp_path):
             marked = os.path.realpath(tmp_path).encode()
             assert session.run([step, x, saver._mark]) == [*after, marked]
             assert said()[before:] == [line] * bool(line) and seen.last is None
-        cluster.forget("ps", 0, ["estimator_emb_model_dir"])
+        cluster.forget("ps", 0, ["estimator_emb_model_dir"])  # As in a new training.
         saver.save(session, f"{tmp_path}/model.ckpt", 7)
         assert session.run(saver._mark) == marked
 
@@ -223,9 +228,10 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.train.get_or_create_global_step()
         seen.begin()
+        # The global step in a new session, and the worker's last step before it, if any.
         for value, last in ((7, 9), (9, 9), (7, None), (10, 9)):  # Only the first goes back.
             session.run(tf.compat.v1.assign(step, value))
-            if last:  # The last step that ended, as its reads saw the global step.
+            if last:  # A step reads the global step before it adds 1.
                 seen.after_run(None, tf.compat.v1.train.SessionRunValues(last - 1, None, None))
             seen.after_create_session(session, None)
     assert said() == [
@@ -235,6 +241,7 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
 
 
 def test_only_servers_of_tables_load_native_kernels(monkeypatch, tmp_path):
+    """A chief serves no tables, nor does a server of a program without tables."""
     loaded, spec = [], harness.table_spec(2, 2, ee.AdagradParameters(0.1))
     monkeypatch.setattr(serving, "load", lambda *given: loaded.append(given))
     cluster = servers.Cluster(0, 1, absent=[("chief", 0), ("ps", 0)])
@@ -252,7 +259,7 @@ def test_servers_with_another_training_are_restored(said, tmp_path):
     one, other = (chief_of(cluster, tmp_path / name) for name in ("one", "other"))
     one(2)
     other(7)
-    one(4)
+    one(4)  # From its own checkpoint of step 2, though the servers hold step 7 of the other.
     assert not [line for line in said() if "parameter servers hold" in line]
     saved = harness.saved(tmp_path / "one", 4)
     np.testing.assert_array_equal(saved["x"], np.full([4, 2], -4.0))

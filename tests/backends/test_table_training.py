@@ -29,12 +29,12 @@ def train(spec, model_dir, batches):
 
 IDS, LABELS = np.array([1, 3, 1, 3]), np.array([[1, 2], [3, 4], [5, 6], [7, 8]], np.float32)
 ONE = [({"x": IDS}, {"x": LABELS})]
-SUMS = np.array([[6.0, 8.0], [10.0, 12.0]])
-"""Gradients of rows 1 and 3 in the model below."""
+SUMS = np.array([[1 + 5, 2 + 6], [3 + 7, 4 + 8]], np.float32)
+"""Gradients of rows 1 and 3 by the first loss of the model below, whose gradient is the labels."""
 
 
 def changed_by(train_op_of, tmp_path, cores=None):
-    """Trains one SGD step of rate 1 with two losses. Returns the changes of rows 1 and 3."""
+    """Trains one SGD step of rate 1 on the first of two losses. Returns START - x of rows 1, 3."""
 
     def model_fn(features, labels, mode, params):
         scale = tf.compat.v1.get_variable("scale", [2], initializer=tf.ones_initializer())
@@ -48,6 +48,8 @@ def changed_by(train_op_of, tmp_path, cores=None):
 
 
 def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
+    """As on a TPU: its hardware trains tables by the gradients of activations, not by train_op."""
+
     def train_op_of(loss, _):
         optimizer = tf.compat.v1.train.AdamOptimizer(0.01)
         gradients, variables = zip(*optimizer.compute_gradients(loss), strict=True)
@@ -55,8 +57,7 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
         pairs = zip(clipped, variables, strict=True)
         return optimizer.apply_gradients(pairs, tf.compat.v1.train.get_global_step())
 
-    got = changed_by(train_op_of, tmp_path)
-    np.testing.assert_allclose(got, SUMS, rtol=1e-5)
+    np.testing.assert_allclose(changed_by(train_op_of, tmp_path), SUMS, rtol=1e-5)
     # Slots of the helper variable that carries the gradient are not saved.
     names = set(harness.saved(tmp_path, 1))
     of_adam = {"scale/Adam", "scale/Adam_1", "beta1_power", "beta2_power"}
@@ -81,7 +82,7 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_me
         message = harness.refusal(ValueError, changed_by, train_op_of, tmp_path)
     finally:
         mixed.disable_mixed_precision_graph_rewrite()
-    same_message(message)
+    same_message(message)  # As in messages.json: "... would train by the scaled loss".
 
 
 def an_optimizer():
@@ -98,7 +99,8 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, same_message):
         both = an_optimizer().minimize(first), an_optimizer().minimize(second)
         return tf.group(*both, tf.compat.v1.train.get_global_step().assign_add(1))
 
-    same_message(harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores))
+    refused = harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores)
+    same_message(refused)  # As in messages.json: it names the feature and two ways out.
 
 
 @pytest.mark.fast(1)
@@ -122,12 +124,17 @@ def test_unapplied_gradients_do_not_update_tables(cores, last, tmp_path):
 
 
 def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path, caplog):
+    """The tables' gradients go through a helper variable, "tpu_embedding_dummy_table_variable".
+
+    Older programs skip it when they apply gradients, so that nothing tells which gradient trains.
+    """
+
     def apply(first, second):
         optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)
         tf.gradients(second, tf.compat.v1.trainable_variables())
         found = optimizer.compute_gradients(first)
-        dense = [(gradient, one) for gradient, one in found if "dummy" not in one.name]
-        return optimizer.apply_gradients(dense, tf.compat.v1.train.get_global_step())
+        without_helper = [(gradient, one) for gradient, one in found if "dummy" not in one.name]
+        return optimizer.apply_gradients(without_helper, tf.compat.v1.train.get_global_step())
 
     np.testing.assert_allclose(changed_by(apply, tmp_path), SUMS, rtol=1e-6)
     begin = "Feature 'x': model_fn computes 2 gradients of its activation, but applies none of "
@@ -137,6 +144,7 @@ def test_without_a_helper_gradient_the_last_gradient_updates_the_table(tmp_path,
 @on_both_kernels
 def test_a_bad_id_stops_before_any_update(tmp_path):
     gradients = {key: np.ones([1, 2], np.float32) for key in ("good", "bad")}
+    # Of tables with 4 rows. In the second batch, the feature "bad" has the id 4.
     batches = [({"good": np.array([i]), "bad": np.array([i + 2])}, gradients) for i in (1, 2)]
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         train(spec_of(names=("good", "bad")), tmp_path, batches)
@@ -156,6 +164,7 @@ FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
     ],
 )
 def test_a_spec_made_invalid_by_replace_is_refused_at_use(parameters, message, tmp_path):
+    """`_replace` of a named tuple does not run the checks of the spec's constructor."""
     spec = spec_of()._replace(optimization_parameters=parameters)
     assert harness.refusal(ValueError, train, spec, tmp_path, ONE).startswith(message)
 
@@ -163,6 +172,8 @@ def test_a_spec_made_invalid_by_replace_is_refused_at_use(parameters, message, t
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("cores", [None, 2])
 def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
+    """A feature that no op reads is not looked up, unless model_fn returns its activation."""
+
     def model_fn(features, labels, mode, params):
         x, mean = features["x"], tf.compat.v1.metrics.mean
         metrics, loss = (lambda x: {"mean": mean(x)}, [x]), tf.constant(0.0)
@@ -178,7 +189,7 @@ def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
 def test_one_log_line_describes_the_tables(tmp_path, caplog, same_message):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
-    messages = harness.said(caplog)
-    tables, progress = (one for one in messages if "ative kernels" not in one)
-    same_message(tables)
+    # Other lines say whether native kernels are used.
+    tables, progress = (one for one in harness.said(caplog) if "ative kernels" not in one)
+    same_message(tables)  # Its numbers of tables, rows and bytes, as in messages.json.
     assert progress.startswith("step 1 of 1, mean loss ")

@@ -79,19 +79,12 @@ def trained(
     model_fn=model_fn,
     **of_estimator,
 ):
-    """Trains, and returns every variable of every checkpoint.
-
-    `rate` is the learning_rate_fn of the table 'b', which `adagrad` trains.
-    """
+    """Returns every variable of every checkpoint. `rate` is table b's, which `adagrad` trains."""
     ones = v1.ones_initializer()
-    spec = harness.tables_spec(
-        {
-            "a": ee.TableConfig(ROWS, 3, ones, optimization_parameters=adam),
-            "b": ee.TableConfig(ROWS, 3, ones, learning_rate_fn=rate),
-        },
-        adagrad,
-        experimental_gradient_multiplier_fn=multiplier,
-    )
+    a = ee.TableConfig(ROWS, 3, ones, optimization_parameters=adam)
+    b = ee.TableConfig(ROWS, 3, ones, learning_rate_fn=rate)
+    factor = {"experimental_gradient_multiplier_fn": multiplier}
+    spec = harness.tables_spec({"a": a, "b": b}, adagrad, **factor)
     tpu = {"iterations_per_loop": LOOP}
     estimator = harness.estimator(
         model_fn, spec, model_dir, SAMPLES, place, 2, run, tpu, **of_estimator
@@ -114,7 +107,7 @@ def trained(
 def test_a_loop_waits_only_for_rates_computed_on_the_host(
     rate, steps_that_wait, tmp_path, monkeypatch
 ):
-    """For such a rate, each step brings back the variables that it reads, but not all of them."""
+    """For such a rate, each step reads some variables on the devices. A loop's end reads all."""
     from estimator_emb.backends.xla import devices
 
     reads, variables = [], devices.DeviceStep.variables
@@ -125,7 +118,7 @@ def test_a_loop_waits_only_for_rates_computed_on_the_host(
 
     monkeypatch.setattr(devices.DeviceStep, "variables", noted)
     on_devices = trained(tmp_path / "devices", "pjrt+tables", rate, multiplier)
-    all_of_them = max(map(len, reads))  # The end of each loop brings back all variables.
+    all_of_them = max(map(len, reads))
     assert sum(0 < len(one) < all_of_them for one in reads) == steps_that_wait
     assert sum(len(one) == all_of_them for one in reads) == STEPS // LOOP
     harness.assert_same(trained(tmp_path / "host", "host", rate, multiplier), on_devices)
@@ -238,7 +231,7 @@ def test_the_next_loop_waits_for_a_hook_that_saves_in_its_own_thread(run, tmp_pa
 
 
 def test_the_host_holds_tables_only_while_it_saves(tmp_path):
-    """Hooks read after each loop, before the host saves."""
+    """Hooks look after each loop, before the host saves. Reading a table then is an error."""
 
     def are_held():
         tables = [one for one in v1.global_variables() if one.name.startswith(("a/", "b/"))]
@@ -254,6 +247,7 @@ def test_the_host_holds_tables_only_while_it_saves(tmp_path):
 
 
 def test_a_changed_vocabulary_moves_the_rows_of_devices(tmp_path):
+    """The new training takes the old table `a`, in whose vocabulary the words are in reverse."""
     trained(tmp_path / "old", "pjrt+tables")
     words = [f"w{row}\n" for row in range(ROWS)]
     (tmp_path / "words").write_text("".join(words))
@@ -266,6 +260,7 @@ def test_a_changed_vocabulary_moves_the_rows_of_devices(tmp_path):
 
 
 def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
+    """The program's own Saver, too, must get the tables' values from the devices."""
     made = []
 
     def scaffold_fn():
@@ -341,7 +336,7 @@ MEASURED = """
 
 @pytest.mark.slow
 def test_the_host_frees_the_memory_of_tables(tmp_path):
-    """The tables' bytes: once on the CPU device, and while training begins and saves, once more."""
+    """They are once on the CPU device, and once more while training begins and while it saves."""
 
     def peaks(rows):
         done = processes.run(MEASURED, rows, tmp_path / str(rows))
@@ -351,4 +346,5 @@ def test_the_host_frees_the_memory_of_tables(tmp_path):
     rows = 2_000_000
     of_tables = 2 * rows * 16 * 4 * 2  # Bytes of two tables, each with a slot.
     start, training, save = (peaks(rows) - peaks(1000)) / of_tables
+    # The tables once or twice, and up to 0.3 for what a step and a save hold besides.
     assert 1 < start < 2.3 and training < 1.2 and 1 < save < 2.3

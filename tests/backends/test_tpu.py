@@ -36,14 +36,12 @@ def message(engine):
     return table.optimization_parameters
 
 
-# Parity with TensorFlow 2.15.
-
-
 @needs_original
 @pytest.mark.parametrize("optimizer", tpu_cases.OPTIMIZERS)
 def test_every_configuration_equals_the_original(optimizer):
     cases = [case for case in tpu_cases.ALL if case.optimizer == optimizer]
-    assert len(cases) >= 12
+    # At least 3 numbers of hosts, 2 partition strategies, with and without pipelining.
+    assert len(cases) >= 3 * 2 * 2
     for case in cases:
         expected = case.build(theirs).config_proto
         got = case.build(ours).config_proto
@@ -87,25 +85,17 @@ def test_every_op_of_the_graph_equals_the_original(case, ragged):
 
 def described_variables(graph, key):
     with graph.as_default():
-        return [
-            (
-                one.name,
-                one.shape,
-                one.device,
-                one._save_slice_info and one._save_slice_info.to_proto(),
-                one.initial_value.op.type,
-            )
-            for one in graph.get_collection(key)
-        ]
+        found = []
+        for one in graph.get_collection(key):
+            part = one._save_slice_info and one._save_slice_info.to_proto()
+            found.append((one.name, one.shape, one.device, part, one.initial_value.op.type))
+        return found
 
 
 @pytest.mark.parametrize("case", tpu_cases.GRAPHS, ids=lambda case: case.name)
 def test_graph_equals_the_golden(case):
     graph = tpu_graphs.build(case.build(ours), ours)
     assert tpu_graphs.describe(graph) == GOLDENS["graphs"][case.name]
-
-
-# Optimizers.
 
 
 def test_the_optimizers_are_those_that_tpus_have():
@@ -123,6 +113,7 @@ def test_the_optimizers_are_those_that_tpus_have():
 
 @pytest.mark.parametrize("optimizer", optimizers.PARAMETERS, ids=lambda one: one.__name__)
 def test_optimizer_sets_every_field_of_its_message(optimizer):
+    """Each field is an attribute or argument of the class, some by another name (`renamed`)."""
     descriptor = optimization_pb2.OptimizationParameters.DESCRIPTOR
     fields = descriptor.fields_by_name[optimizer.hardware.message].message_type.fields
     names = {optimizer.hardware.renamed.get(field.name, field.name) for field in fields}
@@ -133,6 +124,7 @@ def test_optimizer_sets_every_field_of_its_message(optimizer):
 @pytest.mark.parametrize("name", NOT_LEGACY)
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_optimizers_beyond_the_original_load_and_retrieve_slots(name, hosts):
+    """TensorFlow's TPUEmbedding has no class for these optimizers, so nothing to compare with."""
     optimizer = NOT_LEGACY[name]
     engine = one_table(hosts=hosts, optimization_parameters=optimizer)
     written = getattr(message(engine), optimizer.hardware.message)
@@ -140,10 +132,13 @@ def test_optimizers_beyond_the_original_load_and_retrieve_slots(name, hosts):
     for field in written.DESCRIPTOR.fields:
         attribute = optimizer.hardware.renamed.get(field.name, field.name)
         assert getattr(written, field.name) == np.float32(getattr(optimizer, attribute)) != 0
+    # One op per host loads, and one retrieves, the weights and each slot of the host's rows.
     with tf.Graph().as_default() as graph:
         made = engine.create_variables_and_ops()
         load, retrieve = made.load_ops(), made.retrieve_ops()
-    assert len(load) == len(retrieve) == hosts
+    kind = f"RetrieveTPUEmbedding{name}Parameters"
+    retrieves = [op for op in graph.get_operations() if op.type == kind]
+    assert len(load) == len(retrieve) == len(retrieves) == hosts
     names = [slot.name for slot in optimizer.slots]
     assert list(made.slot_variables_by_table["t"]._fields) == names
     assert type(made.slot_variables_by_table["t"]).__name__ == f"{name}SlotVariables"
@@ -153,67 +148,67 @@ def test_optimizers_beyond_the_original_load_and_retrieve_slots(name, hosts):
         assert [one.name for one in op.op_def.input_arg] == ["parameters", *names]
         variables = [one.op.inputs[0].op.name for one in op.inputs]
         assert variables == [f"t{suffix}/part_{host}" for suffix in suffixes]
-    for op in graph.get_operations():
-        if op.type == f"RetrieveTPUEmbedding{name}Parameters":
-            assigned = [one.consumers()[0].inputs[0].op.name for one in op.outputs]
-            host = op.get_attr("shard_id")
-            assert assigned == [f"t{suffix}/part_{host}" for suffix in suffixes]
+    for host, op in enumerate(retrieves):
+        assigned = [one.consumers()[0].inputs[0].op.name for one in op.outputs]
+        assert op.get_attr("shard_id") == host
+        assert assigned == [f"t{suffix}/part_{host}" for suffix in suffixes]
 
 
 def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
-    engine = one_table(
-        optimization_parameters=embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
-    )
+    adam = embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
+    engine = one_table(optimization_parameters=adam)
     assert message(engine).adam.epsilon == np.float32(1e-4)
-    assert message(engine).adam.use_sum_inside_sqrt is True
+    assert message(engine).adam.use_sum_inside_sqrt is True  # The default of the class.
     assert message(engine).learning_rate.WhichOneof("learning_rate") == "dynamic"
     with tf.Graph().as_default():
         made = engine.create_variables_and_ops()
         assert isinstance(made.slot_variables_by_table["t"], ours.AdamSlotVariables)
-        send = engine.generate_send_gradients_op({"x": tf.zeros([4, 2])})  # takes no step
-        assert tf.get_static_value(send.inputs[1]) == 0.25
+        # The rate is a function without arguments, so the op needs no `step`.
+        send = engine.generate_send_gradients_op({"x": tf.zeros([4, 2])})
+        _gradient, rate = send.inputs
+        assert tf.get_static_value(rate) == 0.25
 
 
 def test_packing_of_low_dimensions_is_passed_on():
     status = optimization_pb2.LowDimensionalPackingStatus.Status
-    engine = one_table(
-        optimization_parameters=embedding.Adagrad(0.1, low_dimensional_packing_status=True)
-    )
+    packing = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
+    engine = one_table(optimization_parameters=packing)
     assert message(engine).low_dimensional_packing_status == status.ENABLED
     assert message(one_table()).low_dimensional_packing_status == status.UNSPECIFIED
 
 
-# Intended differences from the original.
-
-
 def test_a_table_learning_rate_of_zero_is_used():
+    """The original takes 0 for a missing rate, and uses the optimizer's."""
+    optimizer = {"optimization_parameters": ee.AdagradParameters(0.3)}
     table = ee.TableConfig(7, 2, learning_rate=0.0)
-    assert message(one_table(table)).learning_rate.constant == 0.0
-    assert message(one_table()).learning_rate.constant == np.float32(0.3)
+    assert message(one_table(table, **optimizer)).learning_rate.constant == 0.0
+    assert message(one_table(**optimizer)).learning_rate.constant == np.float32(0.3)
 
 
 def test_learning_rate_tags_follow_the_order_of_tables():
+    """A tag is the number of a rate function. The original's numbers differ from run to run."""
     functions = [lambda step, i=i: tf.cast(step, tf.float32) + i for i in range(8)]
-    uses = {"h": 3, "b": 7, "c": 7, "a": 5, "g": None, "d": 0, "e": 5, "f": 1}  # Function by table.
+    # Number of the function by table. g has the constant rate of `one_table`.
+    uses = {"h": 3, "b": 7, "c": 7, "a": 5, "g": None, "d": 0, "e": 5, "f": 1}
     tables = {
         name: ee.TableConfig(7, 2, learning_rate_fn=None if use is None else functions[use])
         for name, use in uses.items()
     }
     features = {f"x_{name}": ee.FeatureConfig(name) for name in tables}
     engine = one_table(table_to_config_dict=tables, feature_to_config_dict=features)
-    rates = {
-        table.name: table.optimization_parameters.learning_rate
-        for table in engine.config_proto.table_descriptor
-    }
+    described = engine.config_proto.table_descriptor
+    rates = {one.name: one.optimization_parameters.learning_rate for one in described}
     assert rates.pop("g").constant == np.float32(0.3)
+    # In the order of table names. Tables with the same function share its tag.
     assert {name: rate.dynamic.tag for name, rate in rates.items()} == {
         "a": 0, "b": 1, "c": 1, "d": 2, "e": 0, "f": 3, "h": 4
     }  # fmt: skip
     with tf.Graph().as_default():
         gradients = {f"x_{name}": tf.zeros([4, 2]) for name in tables}
         send = engine.generate_send_gradients_op(gradients, tf.constant(10, tf.int64))
-        rates = run_without_hardware(send.graph, list(send.inputs[8:]))  # After 8 gradients.
-        assert rates == [15.0, 17.0, 10.0, 11.0, 13.0]  # By tag: step 10 + the function's number.
+        rates = run_without_hardware(send.graph, list(send.inputs[len(gradients) :]))
+        # By tag: step 10 + the number of the function.
+        assert rates == [10.0 + number for number in (5, 7, 0, 1, 3)]
         message = harness.refusal(ValueError, engine.generate_send_gradients_op, gradients)
     assert message.startswith("step must be given, because tables have a learning_rate_fn")
 
@@ -229,6 +224,7 @@ def test_learning_rate_tags_follow_the_order_of_tables():
     ],
 )
 def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limit, expected):
+    """The hardware has one pair of limits. `expected` must act as both, one after the other."""
     optimizer = ee.AdagradParameters(0.3, clip_gradient_min=low, clip_gradient_max=high)
     engine = one_table(optimization_parameters=optimizer, clipping_limit=limit)
     limits = message(engine).gradient_clipping_limits
@@ -240,9 +236,6 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
     np.testing.assert_array_equal(np.clip(gradients, *expected), clipped)
 
 
-# Rows of hosts.
-
-
 with_rows = pytest.mark.parametrize("rows, hosts", [(7, 1), (8, 2), (13, 5), (3, 5)])
 with_strategy = pytest.mark.parametrize("strategy", ["div", "mod"])
 
@@ -250,12 +243,9 @@ with_strategy = pytest.mark.parametrize("strategy", ["div", "mod"])
 def table_with_adam(rows, hosts, strategy):
     """Returns a table's initial weights, its graph, and its variables and ops."""
     weights = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
-    engine = one_table(
-        ee.TableConfig(rows, 2, initializer=harness.initializer(weights)),
-        hosts,
-        partition_strategy=strategy,
-        optimization_parameters=ee.AdamParameters(0.1),
-    )
+    table = ee.TableConfig(rows, 2, initializer=harness.initializer(weights))
+    adam = ee.AdamParameters(0.1)
+    engine = one_table(table, hosts, partition_strategy=strategy, optimization_parameters=adam)
     with tf.Graph().as_default() as graph:
         return weights, graph, engine.create_variables_and_ops()
 
@@ -280,6 +270,7 @@ def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
     with_ids = ids_of_hosts(rows, hosts, strategy)
     for of_host, ids in zip(loaded, with_ids, strict=False):
         np.testing.assert_array_equal(of_host, weights[ids])
+    # A host without ids loads one row of padding.
     assert [len(padding) for padding in loaded[len(with_ids) :]] == [1] * (hosts - len(with_ids))
 
 
@@ -287,11 +278,11 @@ def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
 @with_rows
 @with_strategy
 def test_a_retrieve_op_gives_the_rows_of_its_host(rows, hosts, strategy):
-    """The ops assign them to the variables, each of which has consecutive ids."""
+    """The rows are assigned to the table's variables: parts with consecutive ids, as saved."""
     weights, graph, made = table_with_adam(rows, hosts, strategy)
     with graph.as_default():
         assigns = [assign for op in made.retrieve_ops() for assign in op.control_inputs]
-    of_hardware = {}
+    of_hardware = {}  # Weights + 100 for the first output of an op, slots + 200 and + 300.
     retrieves = [op for op in graph.get_operations() if op.type.startswith("Retrieve")]
     for op, ids in zip(retrieves, ids_of_hosts(rows, hosts, strategy), strict=False):
         for number, output in enumerate(op.outputs, start=1):
@@ -323,15 +314,13 @@ def run_without_hardware(graph, tensors, before=(), of_hardware=None):
             )
 
 
-# What the constructor and methods refuse.
-
-
 SGD = ee.StochasticGradientDescentParameters(0.5)
 FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
 NOT_ACCUMULATED = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
 NOWHERE = {"device_config": None, "master": "grpc://nowhere"}
 SLOTS = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
 NO_CORES = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
+# Arguments of a TPUEmbedding with a table t and its feature x -> the error.
 REFUSED = (
     ({"partition_strategy": "both"}, "partition_strategy must be 'div' or 'mod'; got 'both'"),
     ({"mode": 7, "optimization_parameters": None}, "mode must be TRAINING (2) or INFERENCE (1)"),
@@ -368,7 +357,7 @@ REFUSED = (
 
 
 @pytest.mark.parametrize(("arguments", "phrase"), REFUSED, ids=lambda one: str(one)[:20])
-def test_refuses_invalid_arguments(arguments, phrase):
+def test_tpu_embedding_refuses_invalid_arguments(arguments, phrase):
     assert phrase in harness.refusal(ValueError, one_table, **arguments)
 
 
@@ -405,6 +394,7 @@ def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):
 
 @needs_original
 def test_the_legacy_module_has_the_names_of_the_original():
+    """The original's FtrlSlotVariable is our FtrlSlotVariables, named like all other classes."""
     public = {
         name
         for name, value in vars(theirs).items()

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.compiler.tf2xla.python import xla
 from tensorflow.python.ops import gen_tpu_ops
+from tensorflow.python.saved_model import loader_impl
 from tensorflow.python.tpu.ops import tpu_ops
 
 import estimator_emb as ee
@@ -41,9 +42,8 @@ def contrastive(features, labels, mode, params):
     loss = tf.reduce_mean(losses)
     if mode == "infer":
         return ee.TPUEstimatorSpec(mode, predictions={"own": own, "loss": losses})
-    return harness.minimized(
-        mode, loss, RATE, eval_metrics=(lambda losses: {"mean": v1.metrics.mean(losses)}, [losses])
-    )
+    metrics = (lambda losses: {"mean": v1.metrics.mean(losses)}, [losses])
+    return harness.minimized(mode, loss, RATE, eval_metrics=metrics)
 
 
 def estimator(model_fn, model_dir, cores=1, use_tpu=True):
@@ -119,13 +119,12 @@ def test_a_core_gets_its_number_or_its_input(count, way, control_flow):
         assert mine.dtype == tf.int32 and mine.shape == []
         (of_cores,) = cores.replicate([mine])
         assert session.run(of_cores) == (inputs if way in INPUTS else [*range(count)])
-        assert not {op.type for op in graph.get_operations()} & {
-            "XlaReplicaId",
-            "TPUReplicatedInput",
-        }
+        of_tpu = {"XlaReplicaId", "TPUReplicatedInput"}  # A CPU cannot run them.
+        assert not {op.type for op in graph.get_operations()} & of_tpu
 
 
 def test_replicated_input_refuses_other_inputs(same_message):
+    """It takes one tensor for each core, in the body of model_fn: see messages.json."""
     with tf.Graph().as_default(), Cores(2).running(numbered=True):
         given = tpu_ops.tpu_replicated_input
         for wrong in ([1], [1, 2, 3], []):
@@ -136,9 +135,6 @@ def test_replicated_input_refuses_other_inputs(same_message):
         tensors = [tf.constant(1), tf.constant(2)]
         within = tf.function(lambda: given(tensors), autograph=False)
         same_message(harness.refusal(NotImplementedError, within))
-
-
-# Refused.
 
 
 def simple(loss=lambda loss: loss, **fields):
@@ -164,6 +160,7 @@ def metrics_of_number(x):
 
 @pytest.mark.parametrize("use_tpu, cores", [(True, 2), (False, 1)])
 def test_replica_id_is_refused_on_the_host(use_tpu, cores, tmp_path):
+    """The functions of host_call and eval_metrics, and input_fn, run on the host, not on a core."""
     in_host_call = simple(host_call=lambda loss: (plus_number, [loss[None]]))
     in_metrics = simple(eval_metrics=lambda loss: (metrics_of_number, [loss[None]]))
     made = estimator(in_host_call, tmp_path / "host_call", cores, use_tpu)
@@ -194,7 +191,7 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
     }
     message = harness.refusal(ValueError, calls[mode])
     assert message.startswith(f"Op 'XlaReplicaId' {LINE}") and NUMBER in message
-    same_message(message.replace(LINE, "(LINE: "))
+    same_message(message.replace(LINE, "(LINE: "))  # As in messages.json, for each mode.
     assert not list(tmp_path.glob("export/[0-9]*"))
     assert mode == "export" or not list(tmp_path.glob("model.ckpt*"))
 
@@ -202,7 +199,7 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("use_tpu", [False, True])
 def test_an_export_may_contain_a_graph_for_tpus(use_tpu, tmp_path):
-    """A model without tables exports a TPU graph too, with ops that no CPU runs."""
+    """With use_tpu=False, both graphs are exported, the second with ops that no CPU runs."""
 
     def model_fn(features, labels, mode, params):
         out = features @ v1.get_variable("w", initializer=W)
@@ -212,4 +209,6 @@ def test_an_export_may_contain_a_graph_for_tpus(use_tpu, tmp_path):
 
     made = estimator(model_fn, tmp_path, use_tpu=use_tpu)
     made.train(input_fn, steps=1)
-    assert made.export_saved_model(str(tmp_path / "export"), receiver)
+    exported = loader_impl.parse_saved_model(made.export_saved_model(f"{tmp_path}/ex", receiver))
+    of_graphs = [sorted(graph.meta_info_def.tags) for graph in exported.meta_graphs]
+    assert of_graphs == ([["serve"]] if use_tpu else [["serve"], ["serve", "tpu"]])

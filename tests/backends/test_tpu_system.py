@@ -53,12 +53,8 @@ def columns(rate=None):
 
 def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
     """Returns (spec, model_fn, input_fn)."""
-    made = columns(rate)
-    spec = spec_class(
-        feature_columns=made,
-        optimization_parameters=optimizer or ee.AdagradParameters(0.1),
-        **kwargs,
-    )
+    made, optimizer = columns(rate), optimizer or ee.AdagradParameters(0.1)
+    spec = spec_class(feature_columns=made, optimization_parameters=optimizer, **kwargs)
     return spec, model_fn_of(made), input_fn
 
 
@@ -88,18 +84,13 @@ def train(of_spec, tmp_path, hosts=1, how=tpu_described.train, **kwargs):
     return how(tpu_described.estimator(model_fn, spec, tmp_path, hosts, **kwargs), its_input_fn)
 
 
-# The whole graph, compared with stock tensorflow-estimator and TensorFlow 2.15's TPUEmbedding.
-
-
 def nodes(graph):
-    """Returns all nodes of a graph and its functions by name, with irrelevant names normalized.
-
-    Function numbers depend on all functions of the process. In the original, the op that fills a
-    slot with zeros has one of two names.
-    """
+    """Returns all nodes of a graph and its functions by name, with irrelevant names normalized."""
     graph_def = graph.as_graph_def()
     numbered = "|".join(one.signature.name for one in graph_def.library.function)
 
+    # Function numbers depend on all functions of the process. In the original, the op that fills a
+    # slot with zeros has one of two names.
     def numberless(message):
         text = re.sub(
             rf"\b({numbered})(?=\b|___)", lambda m: re.sub(r"_\d+$", "", m[0]), str(message)
@@ -149,10 +140,7 @@ STOCK = {
     [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
 )
 def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
-    """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name.
-
-    Also compares when tables are loaded: before the first step, by a hook.
-    """
+    """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name."""
     if not HAS_ORIGINAL and not name.startswith("dicts"):
         pytest.skip("stock tensorflow-estimator looks for optimizers that TensorFlow has dropped")
     spec_of, hosts, arguments = STOCK[name]
@@ -162,6 +150,7 @@ def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
         of_spec = spec_of(spec_class, **arguments(module))
         reached = train(of_spec, tmp_path, hosts, how, of_class=of_class, tpu_config=tpu_config)
         infeed = reached.hook("TPUInfeedOutfeedSessionHook")
+        # The hook also loads the tables, before the first step.
         begins = infeed._embedding_layer_config, [op.name for op in infeed._init_ops]
         return nodes(reached.graph), begins
 
@@ -201,24 +190,26 @@ def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, same
     reached = train(spec, tmp_path, hosts, tpu_config=tpu_config)
     (said,) = [one for one in harness.said(caplog) if "tables" in one]
     assert said.startswith("Embedding tables train on the TPU's embedding hardware, over ")
-    same_message(said)
-    # The tables are loaded before the first step, and retrieved after each loop.
+    same_message(said)  # As in messages.json: the numbers of hosts, tables, rows and slots.
+    # Each host has a part of both tables. They are loaded before the first step, and retrieved.
     loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
     assert len(loads) == len(retrieves) == 2 * hosts
     assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
-    # Checkpoints hold whole tables under their legacy names, and no helper variables.
+    # As tpu_described asks: a save every 10 steps, loops of 5 steps.
     saver = reached.hook("CheckpointSaverHook")
     assert (saver._timer._every_steps, saver._steps_per_run) == (10, 5)
+    # Checkpoints hold whole tables under their legacy names, and no helper variables.
     saved = {saved_name(one) for one in reached.graph.get_collection("variables")}
     assert saved == {"global_step", "kernel", "kernel/Adagrad", *SAVED[spec_of]}
     local = [one.op.name for one in reached.graph.get_collection("local_variables")]
-    assert sum(one.startswith("tpu_embedding_dummy_table_variable_") for one in local) == 2
+    assert sum(one.startswith("tpu_embedding_dummy_table_variable_") for one in local) == 2  # Both.
 
 
 def test_a_described_tpu_evaluates(tmp_path):
+    """Tables that do not train are loaded as for SGD, an optimizer without slots."""
     spec = column_spec(partition_strategy="mod")
     reached = train(spec, tmp_path, 2, tpu_described.evaluate)
-    loads = reached.ops("LoadTPUEmbedding")
+    loads = reached.ops("LoadTPUEmbedding")  # Two tables on two hosts.
     assert [op.type for op in loads] == ["LoadTPUEmbeddingStochasticGradientDescentParameters"] * 4
     assert set(loads) <= set(reached.hook("TPUInfeedOutfeedSessionHook")._init_ops)
     assert not reached.ops("RetrieveTPUEmbedding")
@@ -227,18 +218,13 @@ def test_a_described_tpu_evaluates(tmp_path):
 
 
 def test_stock_tensorflow_estimator_is_unchanged():
+    """Our TPUEstimators put their own EmbeddingConfig into their contexts, not into the module."""
     assert _tpu_estimator_embedding.tpu_embedding is legacy_module
     assert _tpu_estimator_embedding.EmbeddingConfig is not backend.EmbeddingConfig
 
 
-# Forms of ids.
-
-
 def hardware_reads(features, combiner="mean", **feature):
-    """Returns the features as the hardware reads them, from tensors and from datasets alike.
-
-    Sparse values are listed as (indices, values, shape).
-    """
+    """Returns features as the hardware reads them, sparse values as (indices, values, shape)."""
     spec = harness.table_spec(20, 2, ee.AdagradParameters(0.1), None, combiner, feature)
     tables, labels, dataset_of = tables_of(spec), tf.zeros([2]), tf.data.Dataset.from_tensors
     of_tensors, _ = backend.as_hardware_reads((features, labels), tables)
@@ -258,6 +244,7 @@ def listed(features):
 
 
 def test_dense_and_ragged_ids_become_sparse_and_keep_id_0():
+    """tensorflow-estimator expects sparse ids, and drops id 0 from dense ids. Here, -1 is no id."""
     dense = {
         "x": tf.constant([[0, 3, -1], [-1, 0, 7]]),
         "w": tf.constant([[0.0, 1.5, 9.0], [9.0, 2.5, 3.5]]),
@@ -298,11 +285,9 @@ def test_dense_int32_ids_are_enqueued_as_int64(tmp_path):
         return input_fn(params).map(lambda f, y: ({**f, "item": tf.zeros([4], tf.int32)}, y))
 
     reached = train((*column_spec()[:2], dense_input_fn), tmp_path)
-    for node in of_type(reached.graph, "EnqueueTPUEmbedding"):
-        assert node.attr["T2"].type == tf.int64.as_datatype_enum  # int32 beside int64
-
-
-# Systems that cannot run a spec.
+    enqueues = of_type(reached.graph, "EnqueueTPUEmbedding")
+    # The op has one type, T2, for the ids of all features. The ids of the others are int64.
+    assert {node.attr["T2"].type for node in enqueues} == {tf.int64.as_datatype_enum}
 
 
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])
@@ -313,12 +298,10 @@ def test_refuses_generations_without_estimators(generation, tmp_path):
 
 
 def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("item", 20),
-        3,
-        embedding_lookup_device="tpu_tensor_core",
-        tensor_core_shape=[None, tpu_described.POSITION],
-    )
+    """The column's table is a variable of the model, and trains with it on the tensor cores."""
+    item, shape = fc.categorical_column_with_identity("item", 20), [None, tpu_described.POSITION]
+    on_core = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": shape}
+    column = fc.embedding_column(item, 3, **on_core)
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(fc.DenseFeatures([column])(features))
@@ -335,14 +318,11 @@ def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
 
 
 def test_predict_says_where_to_predict(tmp_path, same_message):
+    """tensorflow-estimator cannot predict with tables on a TPU. messages.json has the way out."""
     spec, model_fn, its_input_fn = dict_spec()
     estimator = tpu_described.estimator(model_fn, spec, tmp_path)
-    same_message(
-        harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn)))
-    )
-
-
-# Restoring: a graph is compared with its checkpoint before a session opens.
+    predicted = estimator.predict(its_input_fn)
+    same_message(harness.refusal(NotImplementedError, next, predicted))
 
 
 def words_spec(rows=31, dimension=4, parameters=None):
@@ -359,6 +339,7 @@ def words_spec(rows=31, dimension=4, parameters=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [1, 3])
 def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_message):
+    """A program that does not fit its checkpoint fails before it occupies a TPU."""
     saved = {}
     for variable in train(words_spec(), tmp_path / "new", hosts).graph.get_collection("variables"):
         part = variable._get_save_slice_info()
@@ -378,16 +359,17 @@ def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_mes
     def refused(error, phrase, of_spec, model_dir=folder, **given):
         with pytest.raises(error, match=f"^{phrase} from checkpoint failed: ") as caught:
             train(of_spec, model_dir, hosts, **given)
-        same_message(caught.value)
+        same_message(caught.value)  # As in messages.json: what does not fit, and what to do.
 
-    # The hardware's tables are not trainable, so a warm start takes them only if it lists them.
+    # Other numbers of rows, another optimizer, and another dimension than in the checkpoint.
     refused(ValueError, "Restoring", words_spec(rows=40))
     refused(ValueError, "Restoring", words_spec(rows=40), how=evaluate)
     adam = words_spec(parameters=ee.AdamParameters(0.1))
     refused(tf.errors.NotFoundError, "Restoring", adam)
+    # The hardware's tables are not trainable, so a warm start takes them only if it lists them.
     settings = {"warm_start_from": ee.WarmStartSettings(path, ["words/part_"])}
     refused(ValueError, "Warm-starting", words_spec(dimension=8), tmp_path / "new", **settings)
-    (folder / "checkpoint").unlink()
+    (folder / "checkpoint").unlink()  # The file that names the latest checkpoint.
     for how in (tpu_described.train, evaluate):
         with pytest.raises(ValueError, match="which says which checkpoint is the latest, is miss"):
             train(words_spec(), folder, hosts, how)

@@ -53,7 +53,7 @@ def spec_of(rate=None, optimizer=None, multiplier=None, pipelined=False):
             "a": table._replace(optimization_parameters=ee.AdamParameters(0.1)),
             "b": table._replace(optimization_parameters=optimizer, learning_rate_fn=rate),
         },
-        ee.AdagradParameters(0.1),
+        ee.AdagradParameters(0.1),  # Of table b, unless it has an optimizer.
         experimental_gradient_multiplier_fn=multiplier,
         pipeline_execution_with_tensor_core=pipelined,
     )

@@ -21,8 +21,6 @@ from estimator_emb.spec import options
 
 v1 = tf.compat.v1
 
-# ---- The end, between servers in this process --------------------------------------------------
-
 
 @pytest.fixture
 def cluster():
@@ -37,6 +35,7 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch):
+    """Lets a slow machine answer late. A test that waits for a time limit sets it itself."""
     monkeypatch.setattr(ending, "_FOR_CHIEF_TO_HEAR", 0.2)
     monkeypatch.setattr(ending, "_FOR_ANSWER", processes.HANGS)
     monkeypatch.setattr(ending, "_FOR_LAST_STEP", processes.HANGS)
@@ -50,15 +49,17 @@ def in_thread(function, *args):
 
 
 def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
+    """The chief tells the worker, waits until it leaves, and then tells the server."""
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
+    # A `Member` listens to the chief. It is also a hook that stops the worker's training.
     worker, server = ending.Member("worker", 0), ending.Member("ps", 0)
     worker.after_create_session(None, None)
     worker.listen(targets["worker"])
     server.listen(targets["ps"])
     serving, step = in_thread(server.wait), v1.train.SessionRunContext(None, None)
     time.sleep(0.2)
-    worker.after_run(step, None)
+    worker.after_run(step, None)  # A step ends, and the chief has said nothing yet.
     assert serving.is_alive() and not worker.is_over() and not step.stop_requested
     chief = in_thread(ending.end_all, targets["chief"], spec)
     processes.until(worker.is_over)
@@ -76,11 +77,11 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkeypatch):
-    """It ends at once before its first step, else after the time for a last step."""
+    """It ends at once before its first step (not `begun`), else after the time for a last step."""
     spec, targets, _ = cluster
     caplog.set_level(logging.INFO, "estimator_emb")
     statuses = []
-    monkeypatch.setattr(tasks, "end_process", statuses.append)
+    monkeypatch.setattr(tasks, "end_process", statuses.append)  # Instead of an exit.
     if begun:
         monkeypatch.setattr(ending, "_FOR_LAST_STEP", 0.5)
     worker = ending.Member("worker", 0)
@@ -99,7 +100,7 @@ def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkey
 def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkeypatch):
     spec, targets, _ = cluster
     monkeypatch.setattr(ending, "_FOR_ANSWER", 0.5)
-    monkeypatch.setattr(ending, "_FOR_LAST_STEP", 0.5)  # The chief waits for the sum: 1 s.
+    monkeypatch.setattr(ending, "_FOR_LAST_STEP", 0.5)  # The chief waits for 0.5 + 0.5 = 1 s.
     ending.end_all(targets["chief"], spec)  # No Member listens on worker 0.
     address = spec.task_address("worker", 0)
     said = f"/job:worker/task:0 at {address} has not answered for 1 s: it is not waited for."
@@ -107,6 +108,7 @@ def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkey
 
 
 def test_train_and_evaluate_ends_a_server(tmp_path, monkeypatch):
+    """In stock tensorflow-estimator, parameter servers run forever."""
     cluster = processes.addresses(chief=1, ps=1)
     estimators, returned = {}, []
     for job in cluster:
@@ -127,8 +129,9 @@ def test_train_and_evaluate_ends_a_server(tmp_path, monkeypatch):
     server.join(processes.HANGS)
     assert sorted(returned) == [("chief", None), ("ps", "status 0")]
     assert harness.last_step(tmp_path) == 3
+    # The threads that watch for absent tasks end.
     processes.until(lambda: not any("(_watch)" in one.name for one in threading.enumerate()))
-    # A server that starts late ends by the checkpoint of the last step.
+    # A server that starts late ends if the checkpoint, of step 3, is of max_steps (`last`).
     for last, is_over in ((None, False), (4, False), (3, True)):
         specs = ee.TrainSpec(input_fn, max_steps=last), ee.EvalSpec(input_fn)
         late = training._Executor(estimators["ps"], *specs)
@@ -137,6 +140,7 @@ def test_train_and_evaluate_ends_a_server(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("job", ["worker", "master"])
 def test_a_trainer_says_when_it_has_trained(job, tmp_path, monkeypatch):
+    """A worker tells the chief that it leaves. A master, an older kind of chief, ends all tasks."""
     trained, input_fn = [], id_program.input_of(16)
     monkeypatch.setattr(TrainingExecutor, f"run_{job}", lambda self: trained.append(self))
     specs = ee.TrainSpec(input_fn, max_steps=1), ee.EvalSpec(input_fn)
@@ -145,6 +149,7 @@ def test_a_trainer_says_when_it_has_trained(job, tmp_path, monkeypatch):
     assert trained == [executor] and executor._watch._stopped.is_set()
     leaves, ends = executor._member._left.is_set(), executor._end_of_training() != ""
     assert (leaves, ends) == (job == "worker", job == "master")
+    # A hook stops a worker when the chief ends the training.
     assert (executor._member in executor._train_hooks) == leaves
 
 
@@ -153,16 +158,13 @@ def test_train_and_evaluate_without_a_cluster_acts_like_stock(tmp_path, monkeypa
     monkeypatch.setenv(environment.WAIT_LIMIT.name, "invalid")  # Only a cluster waits.
     estimator = id_program.make(tmp_path, use_tpu=False)
     train_spec = ee.TrainSpec(id_program.input_of(16), max_steps=1)
+    eval_spec = ee.EvalSpec(id_program.input_of(16), steps=1)
     with pytest.raises(TypeError, match=r"^`eval_spec` must have type `tf.estimator.EvalSpec`"):
         ee.train_and_evaluate(estimator, train_spec, None)
     with pytest.raises(TypeError, match=r"^`estimator` must have type `tf.estimator.Estimator`"):
-        ee.train_and_evaluate("one", train_spec, ee.EvalSpec(id_program.input_of(16)))
-    eval_spec = ee.EvalSpec(id_program.input_of(16), steps=1)
+        ee.train_and_evaluate("one", train_spec, eval_spec)
     metrics, exports = ee.train_and_evaluate(estimator, train_spec, eval_spec)
     assert metrics["global_step"] == 1 and exports == []
-
-
-# ---- Waiting ------------------------------------------------------------------------------------
 
 
 def test_tasks_that_refuse_connections_are_away():
@@ -185,6 +187,7 @@ def watch(monkeypatch, caplog):
     """Returns a function of a job. It makes `judge`: (absent hosts, second) -> logged messages."""
     caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
+    # The hosts are called c (the chief's), w (the worker's), p and q (the servers').
     spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
 
     def end(status):
@@ -210,7 +213,7 @@ def watch(monkeypatch, caplog):
 
 
 def test_absence_watch_knows_the_tasks_that_a_job_needs(watch):
-    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}  # Hosts.
+    needed = {"chief": "pq", "master": "pq", "worker": "pqc", "ps": "c"}  # Hosts, as in `watch`.
     assert {job: watch(job).needed for job in needed} == needed
 
 
@@ -234,7 +237,7 @@ def test_wait_limit_ends_the_process(watch, monkeypatch, caplog):
     monkeypatch.setenv(environment.WAIT_LIMIT.name, "12.5")
     judge = watch("chief")
     for away, second in (("q", 0), ("q", 12), ("", 13), ("q", 14), ("q", 26)):
-        assert judge(away, second) == []
+        assert judge(away, second) == []  # q is away for 12 s, twice.
     with pytest.raises(SystemExit) as ended:
         judge("q", 27)
     assert ended.value.code == 1
@@ -246,7 +249,7 @@ def test_wait_limit_ends_the_process(watch, monkeypatch, caplog):
 
 @pytest.mark.parametrize(("job", "seconds"), [("worker", 30), ("ps", 600)])  # Servers wait longer.
 def test_an_absent_chief_may_mean_that_training_is_over(job, seconds, watch):
-    asked = []
+    asked = []  # Once for each question whether training is over. The answer is yes.
     judge = watch(job, lambda: asked.append(True) or True)
     judge("c", 0)
     judge("c", seconds - 1)
@@ -264,12 +267,12 @@ def test_refuses_an_invalid_wait_limit(text, monkeypatch):
     )
 
 
-# ---- Processes ----------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
-    """A killed chief ends no process: it is reported missing (here after 3 s). Late tasks end."""
+    """A killed chief ends no process: it is reported missing (here after 3 s). Late tasks end.
+
+    A process that ends well prints "goes on", except a server, which exits before that.
+    """
     model, jobs = tmp_path / "model", {"chief": 1, "worker": 1, "ps": 2}
     arguments = [str(model), "100000"]
     program = """
@@ -293,10 +296,10 @@ def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
         )
         assert all(one.poll() is None for one in before), cluster.logs()
 
-        arguments[1] = str(harness.last_step(model) + 1)
+        arguments[1] = str(harness.last_step(model) + 1)  # A new chief trains one more step.
         cluster.ended(cluster.start("chief"))
         cluster.ended(*servers)
-        if ": this process ends." not in worker.log.read_text():
+        if ": this process ends." not in worker.log.read_text():  # Else it ends without "goes on".
             cluster.ended(worker)
         for server in servers:
             assert "Training is over: this parameter server ends." in server.log.read_text()

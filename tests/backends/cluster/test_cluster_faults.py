@@ -38,6 +38,8 @@ PROGRAM = """
 
 
 class Record(tf.compat.v1.train.SessionRunHook):
+    """Writes the global step that each step of a trainer sees, with the times before and after."""
+
     def __init__(self, path):
         self._file = open(path, "a", buffering=1)
 
@@ -71,11 +73,9 @@ def train(directory, hurry):
     model_fn = harness.gradient_model_fn(servers.COUNTERS)
     estimator = harness.estimator(model_fn, spec, directory, len(IDS), run=run)
     hooks = [Record(f"{hurry}.{os.getpid()}.steps")]
-    ee.train_and_evaluate(
-        estimator,
-        ee.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks),
-        ee.EvalSpec(input_fn, steps=1, start_delay_secs=1, throttle_secs=2),
-    )
+    training = ee.TrainSpec(input_fn, max_steps=STEPS, hooks=hooks)
+    evaluation = ee.EvalSpec(input_fn, steps=1, start_delay_secs=1, throttle_secs=2)
+    ee.train_and_evaluate(estimator, training, evaluation)
 
 
 def check_checkpoint(path, most):
@@ -90,10 +90,8 @@ def check_checkpoint(path, most):
 
 
 def check_roll_backs(steps, told):
-    """Checks that training went back only to steps that the logs name.
-
-    Each item of `steps` holds the times after and before a trainer saw a global step, and the step.
-    """
+    """Checks that training went back only to steps that the logs name (`told`)."""
+    # Each item of `steps` holds the times after and before a trainer saw a global step, and it.
     reached, since = [(0.0, 0)], 0.0
     for ended, began, step in sorted(steps):
         # Only steps seen before `began` count. Other trainers may have seen later steps meanwhile.
@@ -108,13 +106,14 @@ def check_roll_backs(steps, told):
 _FIRST = 2 if tf.__version__.startswith("2.15.") else 1
 if sampling.seed():
     _FIRST += 2 * random.Random(sampling.seed()).randrange(1000)
+# FAULT_SEEDS="2 10" runs seeds 2 to 9.
 SEEDS = range(*map(int, os.environ.get("FAULT_SEEDS", f"{_FIRST} {_FIRST + 1}").split()))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_training_survives_killed_processes(seed, native_library, tmp_path):
-    """FAULT_SEEDS="2 10" runs seeds 2 to 9. Odd seeds use native kernels."""
+    """Kills one or two of five processes, several times. Odd seeds use native kernels."""
     chosen = random.Random(seed)
     hurry, model = tmp_path / "hurry", tmp_path / "model"
     jobs = {"chief": 1, "worker": 1, "ps": 2}
@@ -156,6 +155,9 @@ def test_training_survives_killed_processes(seed, native_library, tmp_path):
             if line.endswith("]")
         ]
         check_roll_backs([one for one in steps if one[0] < hurried], told)
+        # A trainer updates two tables and the step, one after the other. While a checkpoint is
+        # saved, and at each kill, both trainers may have done only a part of their updates.
+        trainers, kills = 2, sum(map(len, killed))
         for path in tf.train.get_checkpoint_state(str(model)).all_model_checkpoint_paths:
-            check_checkpoint(path, most=2 * (1 + sum(map(len, killed))))
+            check_checkpoint(path, most=trainers * (1 + kills))
         assert harness.last_step(model) >= STEPS

@@ -45,11 +45,9 @@ class Cluster:
         self._monkeypatch.setenv("TF_CONFIG", json.dumps(task))
         estimator = harness.of_kind("plain", model_fn, self._model_dir, run=RUN)
         spec = {"input_fn": input_of(1), "start_delay_secs": 0, "throttle_secs": 0} | spec
-        return tf.estimator.train_and_evaluate(
-            estimator,
-            tf.estimator.TrainSpec(input_of(batches), max_steps=max_steps),
-            tf.estimator.EvalSpec(steps=1, **spec),
-        )
+        training = tf.estimator.TrainSpec(input_of(batches), max_steps=max_steps)
+        evaluation = tf.estimator.EvalSpec(steps=1, **spec)
+        return tf.estimator.train_and_evaluate(estimator, training, evaluation)
 
 
 class Calls(ee.Exporter):
@@ -69,7 +67,8 @@ class Calls(ee.Exporter):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("deleted_by", ["export", "input_fn"])
-def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
+def test_evaluator_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
+    """During the program's function `deleted_by`, the chief makes step 4, and deletes step 2."""
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=2)
     calls = []
@@ -89,14 +88,14 @@ def test_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, c
     receive = harness.receiver_of(x=(tf.float32, [None]))
     best = ee.BestExporter(serving_input_receiver_fn=receive)
     cluster.run("evaluator", 1, 4, input_fn=input_fn, exporters=[first, best])
-    assert first.steps == ([2, 4] if deleted_by == "export" else [4])
+    assert first.steps == ([2, 4] if deleted_by == "export" else [4])  # The exported evaluations.
     assert len(list(tmp_path.glob("export/best_exporter/*"))) == 1
     said = "was deleted before its evaluation and exports were complete."
     (line,) = [one for one in harness.said(caplog) if said in one]
     assert f"{tmp_path}/model.ckpt-2 {said}" in line
 
 
-def test_ends_if_training_has_ended_before_max_steps(tmp_path, monkeypatch, caplog):
+def test_evaluator_ends_if_training_ended_before_max_steps(tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "estimator_emb")
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=9)  # An earlier training's end does not count.
@@ -107,7 +106,7 @@ def test_ends_if_training_has_ended_before_max_steps(tmp_path, monkeypatch, capl
     assert harness.said(caplog)[-1] == said
 
 
-def test_ends_if_an_export_fails(tmp_path, monkeypatch):
+def test_evaluator_fails_if_an_export_fails(tmp_path, monkeypatch):
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=6, max_steps=6)
 

@@ -26,11 +26,7 @@ PROGRAM = """
 
 
 def run(model_dir, kernels):
-    """Runs PROGRAM on a chief and two parameter servers, until the chief is done.
-
-    The tasks (job, index) of `kernels` load native kernels. Returns each task's log, and the
-    addresses by job.
-    """
+    """Runs PROGRAM until the chief is done. Returns each task's log, and the addresses by job."""
     folder, started = pathlib.Path(f"{model_dir}.logs"), {}
     folder.mkdir()
     jobs = {"chief": 1, "ps": 2}
@@ -49,12 +45,8 @@ def make(model_dir):
         name: ee.TableConfig(rows, 2, harness.initializer(np.arange(2.0 * rows).reshape(rows, 2)))
         for name, rows in ROWS.items()
     }
-    spec = harness.tables_spec(
-        tables,
-        ee.AdagradParameters(0.1),
-        partition_strategy="mod",
-        pipeline_execution_with_tensor_core=True,
-    )
+    options = {"partition_strategy": "mod", "pipeline_execution_with_tensor_core": True}
+    spec = harness.tables_spec(tables, ee.AdagradParameters(0.1), **options)
 
     def model_fn(features, labels, mode, params):
         loss = tf.add_n([tf.reduce_sum(tf.square(features[name])) for name in ROWS])
@@ -74,6 +66,7 @@ def batches():
 @pytest.mark.parametrize("kernels", [[], TASKS, TASKS[:2]], ids=["none", "native", "one server"])
 def test_a_chief_alone_trains_as_one_process_does(kernels, native_library, tmp_path):
     """Uses two servers, a table with fewer rows than servers, and a table of odd size."""
+    # kernels: the tasks that load native kernels. Tables use them only if all tasks have them.
     logs, addresses = run(tmp_path / "cluster", kernels)
     for job, index in TASKS[1:]:
         serves = f"Parameter server {index} serves tables by native kernels."
@@ -86,12 +79,11 @@ def test_a_chief_alone_trains_as_one_process_does(kernels, native_library, tmp_p
         assert f"Tables use TensorFlow's ops, without native kernels: {said}" in logs["chief", 0]
         said = "serves tables by TensorFlow's ops, without native kernels: ESTIMATOR_EMB_NATIVE is"
         assert f"Parameter server 1 {said} 0." in logs["ps", 1]
-
     meta = (tmp_path / "cluster" / "model.ckpt-4.meta").read_bytes()
     nodes = tf.compat.v1.MetaGraphDef.FromString(meta).graph_def.node
+    # With pipelining, a lookup runs a step ahead. Its results wait on the chief, not on a server.
     kept = {node.device for node in nodes if node.op in ("Stage", "Unstage")}
     assert kept == {"/job:chief/task:0"}
-
     make(tmp_path / "process").train(harness.input_fn_of(batches()), steps=4)
     got, want = (harness.saved(tmp_path / name, 4) for name in ("cluster", "process"))
     assert got["uneven"].shape == (7, 2)
