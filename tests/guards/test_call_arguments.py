@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("installed")
 def model(features, labels, mode, spec):
     y = features["x"] @ v1.get_variable("w", [3, 1])
     if mode == ee.ModeKeys.PREDICT:
-        return spec(mode, predictions={"y": y, "mean": tf.reduce_mean(y)})
+        return spec(mode, predictions={"y": y, "mean": tf.reduce_mean(y)})  # The mean is a scalar.
     loss = squared(y, labels)
     return spec(mode, loss=loss, train_op=minimized(loss))
 
@@ -38,7 +38,7 @@ def test_missing_labels_of_a_plain_estimator_are_named(tmp_path):
 
 @pytest.mark.parametrize("kind, steps, last", [("plain", 2.5, 3), ("local", 2, 2)])
 def test_unusual_arguments_that_tensorflow_estimator_takes_train(kind, steps, last, tmp_path):
-    """2.5 steps, which are three, hooks of a generator, and specs of another mode."""
+    """A fraction of steps, which is rounded up, hooks of a generator, and specs of another mode."""
 
     def of_another_mode(features, labels, mode, spec):
         return model(features, labels, mode, lambda mode, **given: spec("training", **given))
@@ -71,7 +71,7 @@ def test_wrong_arguments_are_explained(kind, tmp_path):
         with pytest.raises((AttributeError, TypeError)) as caught:
             call(estimator, str(tmp_path))
         assert said in str(caught.value)
-    if kind != "canned":
+    if kind != "canned":  # `model` predicts a scalar, which predict cannot divide into examples.
         with pytest.raises((IndexError, ValueError), match="the batch as its first dimension"):
             next(estimator.predict(lambda params=None: input_fn().take(1)))
 

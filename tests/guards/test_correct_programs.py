@@ -47,10 +47,10 @@ def summed(parts):
 @summed
 def correct_parts(x, labels):
     yield squared(layers.dense(x, 1), labels)
-    # The target of Q-learning: a maximum of another network, behind a stopped gradient.
+    # The target of Q-learning: a maximum of a network that does not train here.
     best = tf.argmax(layers.dense(x, 3, name="target"), 1)
     yield squared(layers.dense(x, 1), labels + tf.stop_gradient(tf.cast(best[:, None], tf.float32)))
-    y = layers.dense(x, 3, name="straight_through")
+    y = layers.dense(x, 3, name="straight_through")  # Rounds, but passes its gradient on.
     yield squared(layers.dense(y + tf.stop_gradient(tf.round(y) - y), 1), labels)
 
     @tf.custom_gradient
@@ -61,14 +61,13 @@ def correct_parts(x, labels):
     # REINFORCE: an action is drawn from logits, and the loss has its logarithm.
     logits = layers.dense(x, 3, name="policy")
     action = v1.multinomial(logits, 1)[:, 0]
-    yield tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=logits)
-    )
-    codes = v1.get_variable("codes", [5, 3])
+    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=logits)
+    yield tf.reduce_mean(entropy)
+    codes = v1.get_variable("codes", [5, 3])  # The nearest code trains, found by an argmin.
     distances = tf.reduce_sum(tf.square(x[:, None] - codes[None]), 2)
     yield squared(layers.dense(tf.gather(codes, tf.argmin(distances, 1)), 1), labels)
-    layers.dense(v1.get_variable("unused", [1, 3]), 3, name="another")
-    sized = v1.get_variable("sized", [3, 1])
+    layers.dense(v1.get_variable("unused", [1, 3]), 3, name="another")  # In no loss.
+    sized = v1.get_variable("sized", [3, 1])  # The loss has only its size.
     yield squared(layers.dense(x, 1), labels) / tf.cast(tf.size(sized), tf.float32)
     limit = v1.get_variable("limit", [], trainable=False)
     yield squared(layers.dense(tf.cast(x > limit, tf.float32), 1), labels)
@@ -222,19 +221,26 @@ def calls_of_tensorflow_2(x, labels):
 
 
 CORRECT = [
-    *(correct_parts, layers_with_a_mode, keras_layers_with_a_mode),
+    # Variables get no gradient on purpose, or a gradient past an op that has none.
+    *(correct_parts, some_variables, blocked_on_purpose, adversaries, whole_number),
+    # Layers are given their mode, or belong to a part that does not train.
+    *(layers_with_a_mode, keras_layers_with_a_mode, layers_of_features, keras_layers_of_features),
+    *(phase_of_inference, phase_of_training),
+    # Some regularization losses are used.
     *(penalty_added, penalties_added, penalty_of_variable_added, total_loss),
-    *(penalty_minimized_only, some_penalties, penalty_of_keras, some_variables, adversaries),
-    *(blocked_on_purpose, whole_number, own_update, accumulated, layers_of_features),
-    *(keras_layers_of_features, phase_of_inference, phase_of_training, updates_of_others),
-    *(calls_of_tensorflow_2, weights_of_an_initializer),
+    *(penalty_minimized_only, some_penalties, penalty_of_keras),
+    # Steps, or others instead of them, update each variable. An initializer gives weights.
+    *(own_update, accumulated, updates_of_others, weights_of_an_initializer),
+    calls_of_tensorflow_2,  # Each call has an effect.
 ]
+"""Programs that each look like a mistake, by kind of mistake."""
 
 
 @pytest.mark.fast(8)
 @of_each_kind
 @pytest.mark.parametrize("build", CORRECT, ids=lambda one: one.__name__)
 def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
+    """test_left_out.py has the mistake that each looks like, and the warning about it."""
     if kind == "emulated" and build is calls_of_tensorflow_2:
         pytest.skip("A TPU refuses summaries.")
     estimator, run = make(kind, tmp_path, build), build_graph if kind == "plain" else harness.run
@@ -244,15 +250,19 @@ def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
 
 
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):
+    """No train_op runs them, but with a hook nothing tells what a step leaves out."""
+
     def build(x, labels):
         return linear(layers.batch_normalization(x, training=True), labels)
 
-    runs = harness.Reads(lambda: v1.get_collection(v1.GraphKeys.UPDATE_OPS))
-    build_graph("train", make("plain", tmp_path, build), hooks=[runs])
+    runs_updates = harness.Reads(lambda: v1.get_collection(v1.GraphKeys.UPDATE_OPS))
+    build_graph("train", make("plain", tmp_path, build), hooks=[runs_updates])
     assert harness.said(caplog) == []
 
 
 def test_an_activation_cast_to_another_float_is_not_read_as_ids(tmp_path, caplog):
+    """A cast of the table's activation 'x' to integers would be a mistake, with a warning."""
+
     def model_fn(features, labels, mode, params):
         halves = tf.cast(features["x"], tf.bfloat16)
         samples = tf.cast(tf.shape(features["x"])[0], tf.float32)
@@ -265,7 +275,7 @@ def test_an_activation_cast_to_another_float_is_not_read_as_ids(tmp_path, caplog
 
 
 def test_a_frozen_teacher_from_a_checkpoint_is_not_named(tmp_path, caplog):
-    """Its labels are an argmax, and no gradient reaches its variables."""
+    """No gradient passes its argmax, which is a mistake only if nothing else gives it weights."""
     with tf.Graph().as_default(), v1.Session() as session:
         by_argmax(tf.constant(X), X[:, :1])
         session.run(v1.global_variables_initializer())
@@ -280,7 +290,7 @@ def test_a_frozen_teacher_from_a_checkpoint_is_not_named(tmp_path, caplog):
     assert harness.said(caplog) == []
 
 
-# The advice about batch normalization.
+# What documentation and our warnings advise for batch normalization moves its averages.
 
 
 def check_moving_mean(kind, build, model_dir, caplog):
@@ -331,6 +341,8 @@ def subclassed(keras, layer):
 @pytest.mark.parametrize("keras", [tf.keras, v1.keras], ids=["v2", "v1"])
 @pytest.mark.parametrize("make_model", [functional, subclassed, bare])
 def test_the_advice_mends_keras_batch_normalization(kind, keras, make_model, tmp_path, caplog):
+    """Our warning about a Keras layer advises to group `get_updates_for` with the train_op."""
+
     def build(x, labels):
         model = make_model(keras, keras.layers.BatchNormalization(name="bn"))
         loss = linear(model(x, training=True), labels)

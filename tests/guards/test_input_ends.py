@@ -121,17 +121,21 @@ def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
 
 
 def test_the_programs_own_prefetch_is_kept():
+    """A prediction's dataset gets an option against a prefetch, unless the program sets it."""
+    predict, given = Call(Runs.PLAIN, "predict"), tf.data.Dataset.range(3)
+    assert guarded_input.with_late_reads(predict, given) is not given
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = True
-    asked = tf.data.Dataset.range(3).with_options(options)
-    assert guarded_input.with_late_reads(Call(Runs.PLAIN, "predict"), asked) is asked
+    asked = given.with_options(options)
+    assert guarded_input.with_late_reads(predict, asked) is asked
 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("way", ["plain", "local"])
 def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)
+    """Only if the dataset repeats and the program gives no steps, and only once."""
+    monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)  # It is reported after a minute.
 
     def batch(number):
         ends = tf.debugging.assert_less(number, np.int64(5), "ends this test")
@@ -157,6 +161,8 @@ def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkey
 
 @pytest.mark.usefixtures("installed")
 def test_only_an_input_of_plain_tensors_warns_that_predict_yields_forever(tmp_path, caplog):
+    """`sparse` reads an iterator, which ends. Stock warns if an op comes after the iterator."""
+
     def model(features, labels, mode):
         total = tf.add_n([tf.reduce_sum(one, 1) for one in features.values()])
         return tf.estimator.EstimatorSpec(mode, predictions=total)

@@ -132,7 +132,7 @@ def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog,
     estimator, run = make(kind, tmp_path, build), build_graph if kind == "plain" else harness.run
     for call in ("train", "train", "evaluate"):
         run(call, estimator, input_fn, steps=1)
-    (line,) = told(caplog)
+    (line,) = told(caplog)  # Once, though three graphs leave it out.
     assert line.startswith(LEFT_OUT[build])
     assert re.search(rf"made by .*test_left_out.py, line \d+, in {build.__name__}: ", line)
     if kind == "plain":
@@ -142,6 +142,8 @@ def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog,
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("cores", [None, 1, 2])
 def test_an_update_behind_a_table_that_no_step_runs_is_named(cores, tmp_path, caplog):
+    """The layer's input, and so its update, depends on the activation of a table."""
+
     def model_fn(features, labels, mode, params):
         normalized = layers.batch_normalization(features["x"], training=True, name="bn")
         return harness.minimized(mode, tf.reduce_sum(normalized))

@@ -80,7 +80,7 @@ def handlers(caplog):
 def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
     # A busy machine may take long between two signals.
     monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 600.0)
-    options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
+    options = {**WAYS[way], "iterations": 50 if way != "host" else 1}  # Steps of a TPU's loop.
     estimator = make(tmp_path, **options)
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as ended:
@@ -88,9 +88,10 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
         estimator.train(input_that_sends(number, batch=5, repeat=2), hooks=hooks, max_steps=50)
     if number != signal.SIGINT:
         assert ended.value.code == 128 + number
-    assert len(ended.traceback) < 8 and ended.value.__suppress_context__  # Few frames.
+    assert len(ended.traceback) < 8 and ended.value.__suppress_context__  # Without TensorFlow's.
     step = int(estimator.get_variable_value("global_step"))
-    # A loop of 50 steps ends with the step that got the signal, or the next.
+    # A step takes a batch for each core. Training ends with the step that got the signal, as it
+    # read batch 5, or with the next. A pipelined lookup reads a batch ahead.
     per_step = 2 if "2 cores" in way else 1
     assert 4 // per_step <= step <= 5 // per_step + 2
     saved = f"{tmp_path}/model.ckpt-{step}"
@@ -110,28 +111,31 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
 
     with pytest.raises(SystemExit) as ended:
         estimator.train(input_fn, max_steps=2)
-    assert ended.value.code == 143  # 128 + SIGTERM.
+    assert ended.value.code == 128 + signal.SIGTERM
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
     assert stopping.received() == 0  # No training runs any more.
 
 
 def test_another_signal_ends_the_process_at_once(monkeypatch, capsys):
-    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 0.0)
+    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 0.0)  # None is taken for a repetition.
     monkeypatch.setattr(os, "_exit", lambda status: print(status, file=sys.stderr))
-    with pytest.raises(SystemExit), stopping.at_end_of_step("", True):
+    with pytest.raises(SystemExit), stopping.at_end_of_step(model_dir="", is_chief=True):
         for _ in range(2):
             with contextlib.suppress(SystemExit):
                 os.kill(os.getpid(), signal.SIGTERM)
-    assert capsys.readouterr().err == "estimator_emb: SIGTERM again: ended at once.\n143\n"
+    status = 128 + signal.SIGTERM  # Which `os._exit` prints above.
+    said = f"estimator_emb: SIGTERM again: ended at once.\n{status}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_one_of_several_hosts_ends_when_all_agree():
-    with pytest.raises(SystemExit, match="143"):  # 128 + SIGTERM, the agreed signal.
+    """This host gets a SIGHUP, and trains on until the hosts agree on another host's SIGTERM."""
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
         with stopping.at_end_of_step("", True, alone=False) as (training,):
-            with stopping.evaluating():
+            with stopping.evaluating():  # Only the log line about a signal depends on this.
                 assert training.evaluates
             assert not training.evaluates
-            training.before_run(None)
+            training.before_run(None)  # Before the first step, a signal would end it at once.
             os.kill(os.getpid(), signal.SIGHUP)
             assert stopping.received() == signal.SIGHUP and not stopping.requested()
             stopping.agree(signal.SIGTERM)
@@ -169,22 +173,24 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
 @pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_programs_own_handler_is_kept(ignored, tmp_path):
-    """The handler may also ignore the signal, as a shell sets it for a background job."""
+    """SIGTERM has the program's handler, or is ignored, as a shell does for a background job.
+
+    So it does not end the training. SIGINT does, after the step in which it comes.
+    """
     received, steps = [], []
     own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
     signal.signal(signal.SIGTERM, own)
 
     def interrupt():
         steps.append(1)
-        if len(steps) == 4:  # This signal still has our handler.
+        if len(steps) == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
+    hooks, sends = [harness.AfterStep(interrupt)], input_that_sends(signal.SIGTERM, 2)
     with pytest.raises(KeyboardInterrupt):
-        make(tmp_path).train(
-            input_that_sends(signal.SIGTERM, 2), hooks=[harness.AfterStep(interrupt)], max_steps=40
-        )
+        make(tmp_path).train(sends, hooks=hooks, max_steps=40)
     assert received == ([] if ignored else [signal.SIGTERM])
-    assert harness.last_step(tmp_path) in (4, 5)
+    assert harness.last_step(tmp_path) in (4, 5)  # The step of SIGINT, or the next.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -248,7 +254,8 @@ def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, ca
     sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
     with pytest.raises(SystemExit) as ended:
         ee.train_and_evaluate(estimator, train, sends)
-    assert ended.value.code == 143 and len(ended.traceback) < 14  # Few frames are shown.
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert len(ended.traceback) < 14  # Without TensorFlow's frames.
     # The evaluation is abandoned, but the model that it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
@@ -298,6 +305,8 @@ print("goes on", flush=True)
 @pytest.mark.any_version
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
+    # With "steps" the training goes on until the signal, with "hangs" it needs a second signal. The
+    # status is 128 + the signal, but after a KeyboardInterrupt Python itself ends by SIGINT.
     "runner, how, number, status",
     [
         ("run", "steps", signal.SIGINT, 130),
@@ -337,7 +346,7 @@ def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_pat
     assert process.returncode == status, log
     lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
     lines = [line for line in lines if not line.startswith("estimator_emb: step ")]
-    assert len(lines) <= 14, log
+    assert len(lines) <= 14, log  # At most the log lines and a traceback of the program's frames.
     if how == "hangs":
         assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
         return
