@@ -98,7 +98,7 @@ def test_refuses_training_while_another_process_trains(tmp_path):
 
 
 def test_a_forked_process_does_not_hold_the_lock(tmp_path):
-    """It inherits the descriptor, and may outlive the training."""
+    """It inherits the descriptor, and may outlive the training. Here it sleeps until the end."""
     with training_lock.held(str(tmp_path)):
         if not (child := os.fork()):
             signal.pause()
@@ -125,16 +125,15 @@ def test_a_forked_process_does_not_release_the_lock(tmp_path):
 
 
 def test_a_worker_is_not_refused_and_removes_nothing(tmp_path, monkeypatch):
-    """In a cluster, only the chief saves and knows its unfinished saves."""
+    """In a cluster, only the chief saves, locks the folder and knows its unfinished saves."""
     unfinished = tmp_path / "model.ckpt-7_temp"
     unfinished.mkdir()
     with training_lock.held(str(tmp_path)):
         monkeypatch.setattr(ee.RunConfig, "is_chief", property(lambda config: False))
         estimator = make(tmp_path)
-        monkeypatch.setattr(
-            type(estimator).__mro__[1], "train", lambda *_, **__: unfinished.exists()
-        )
-        assert call("train", estimator)  # Returns whether the unfinished save exists.
+        base = type(estimator).__mro__[1]  # The class that trains, here without a training.
+        monkeypatch.setattr(base, "train", lambda *_, **__: unfinished.exists())
+        assert call("train", estimator)
 
 
 @pytest.mark.parametrize(
@@ -228,10 +227,8 @@ def test_text_of_a_lock_file_is_escaped_and_shortened(tmp_path):
     assert message.startswith(f"train: model_dir '{tmp_path}' is held by {who}, which trains")
 
 
-# Training removes files left by killed saves when it begins, but no file still being written.
-
-
 def leave(model_dir, *names):
+    """Makes folders as killed saves leave them, and returns their paths."""
     for name in names:
         (model_dir / name).mkdir(parents=True)
         (model_dir / name / "part-00000-of-00001.data-00000-of-00001.tempstate1").write_text("x")
