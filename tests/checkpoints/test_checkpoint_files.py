@@ -1,4 +1,9 @@
-"""Model directories with missing, damaged or moved checkpoints or `checkpoint` files."""
+"""Model directories with missing, damaged or moved checkpoints or `checkpoint` files.
+
+`make` returns a TPUEstimator with a table 'words' of [50, 4] by default, and `call` calls it.
+`refused` returns the error's message, and asserts that the call has changed no checkpoint.
+`same_message` compares a whole message with tests/messages.json.
+"""
 
 import os
 import pathlib

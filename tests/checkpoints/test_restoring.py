@@ -1,4 +1,8 @@
-"""A graph that does not fit its checkpoint raises an error with advice, before a session opens."""
+"""A graph that does not fit its checkpoint raises an error with advice, before a session opens.
+
+`make` returns a TPUEstimator with a table 'words' of [50, 4] by default, and `call` calls it.
+`refused` returns the error's message, and asserts that the call has changed no checkpoint.
+"""
 
 import shutil
 
@@ -46,7 +50,7 @@ def trained(once, tmp_path):
 )
 def test_refuses_a_table_of_another_shape(way, what, trained, in_shards):
     if way == "3 servers":
-        in_shards(3)
+        in_shards(3)  # Divides the table, as parameter servers do.
     begin = UNFIT.format(f"{trained}/model.ckpt-1")
     for rows in (60, 40) if way == "host" else (60,):
         message = refused(what, make(trained, way, rows=rows))
@@ -66,7 +70,7 @@ def test_refuses_slots_of_another_optimizer(way, trained, same_message):
     same_message(message)  # Compares the whole text with tests/messages.json.
     call("predict", estimator)  # It needs no slots.
     of_sgd = harness.saved(trained, 1)
-    del of_sgd["words/Adagrad"]
+    del of_sgd["words/Adagrad"]  # SGD has no slots.
     save(f"{trained}/model.ckpt-2", of_sgd)
     same_message(refused("train", make(trained, way), tf.errors.NotFoundError))
 
@@ -203,12 +207,13 @@ def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
 )
 def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shards, same_message):
     if way == "3 servers":
-        in_shards(3)
+        in_shards(3)  # Divides the table, as parameter servers do.
     path = f"{trained}/model.ckpt-1"
     new, settings = tmp_path / "new", ee.WarmStartSettings
     old, now = tmp_path / "old.txt", tmp_path / "new.txt"
     old.write_text("".join(f"w{i}\n" for i in range(70)))
     now.write_text("".join(f"w{i}\n" for i in range(60)))
+    # The old vocabulary of a table with 50 rows has 50 words, and wrongly 70.
     infos = [{"words": ee.VocabInfo(str(now), 60, 0, str(old), size)} for size in (70, 50)]
     of_70, of_50 = (settings(path, var_name_to_vocab_info=info) for info in infos)
     rows = "variable words is [60, 4] here and [50, 4] in the checkpoint"

@@ -3,7 +3,8 @@
 With partition_strategy='mod', such a checkpoint has a table's rows host by host: those of host 0
 with the ids 0, 4, 8, ..., then those of host 1 with 1, 5, 9, ... With 'div', they are in the order
 of the ids. make_tpu_checkpoint.py wrote them to tests/data/tpu_checkpoints. The right rows are
-written out here.
+written out here. Other tests write checkpoints: `write` in a slice for each of `hosts`, with 'mod',
+and `save` in one slice.
 """
 
 import json
@@ -130,6 +131,7 @@ def test_div_is_in_id_order_and_converts_to_mod(saved, tmp_path):
 
 
 def test_convert_refuses_a_converted_checkpoint(saved, tmp_path):
+    """The record is in the checkpoint, so it holds under another path too."""
     first = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
     os.rename(tmp_path / "new", tmp_path / "elsewhere")
     for file in (tmp_path / "elsewhere").glob("model.ckpt-7.*"):
@@ -187,11 +189,10 @@ def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys, same_message
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words"]) == 2
     message = capsys.readouterr().err
     assert f"nothing in {path!r} says in which order its rows are" in message
-    same_message(message)
-    # With 'div', the rows are in the order of the ids already.
+    same_message(message)  # Compares the whole text with tests/messages.json.
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
-    assert "nothing to convert" in capsys.readouterr().err
-    for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):
+    assert "nothing to convert" in capsys.readouterr().err  # It is in the order of the ids.
+    for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):  # To 'mod', by two spellings.
         assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", *arguments]) == 2
         assert "nothing in" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()

@@ -5,7 +5,7 @@ import functools
 import harness
 import pytest
 import tensorflow as tf
-from small_programs import input_fn, minimized, squared
+from small_programs import input_fn, minimized, mse
 
 import estimator_emb as ee
 
@@ -17,7 +17,7 @@ def model(features, labels, mode, spec):
     y = features["x"] @ v1.get_variable("w", [3, 1])
     if mode == ee.ModeKeys.PREDICT:
         return spec(mode, predictions={"y": y, "mean": tf.reduce_mean(y)})  # The mean is a scalar.
-    loss = squared(y, labels)
+    loss = mse(y, labels)
     return spec(mode, loss=loss, train_op=minimized(loss))
 
 

@@ -4,7 +4,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import input_fn, linear, make, minimized, of_each_kind, off_a_tpu
+from small_programs import each_kind, input_fn, linear, make, minimized, off_a_tpu
 from tensorflow.python.platform import tf_logging
 
 from estimator_emb.reporting import progress
@@ -48,7 +48,7 @@ def of_keras(loss):
 
 
 @pytest.mark.fast(3)
-@of_each_kind
+@each_kind
 @pytest.mark.parametrize("train_op", [without_step, of_keras, in_no_train_op])
 @pytest.mark.parametrize("asked", [{"max_steps": 3}, {"steps": 3}, {}])
 def test_a_train_op_that_counts_no_steps_trains_with_a_warning(
@@ -63,7 +63,7 @@ def test_a_train_op_that_counts_no_steps_trains_with_a_warning(
     estimator = estimator_of(kind, tmp_path, train_op)
     try:
         estimator.train(lambda params=None: input_fn().take(9), **asked)
-    except tf.errors.OutOfRangeError:
+    except tf.errors.OutOfRangeError:  # The input ends before the asked steps.
         assert kind == "emulated"  # As on a TPU.
     (message,) = [line for line in harness.said(caplog) if "train_op" in line]
     assert message.startswith("The train_op of model_fn does not increase the global step.")

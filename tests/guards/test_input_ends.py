@@ -1,4 +1,8 @@
-"""Inputs that end early, drop an incomplete last batch, or are read ahead."""
+"""Inputs that end early, drop an incomplete last batch, or are read ahead.
+
+`make` returns a TPUEstimator with a table. The batches of `input_of(samples)` have 4 samples. WAYS
+says where an estimator runs: way -> arguments of `make`.
+"""
 
 import logging
 
@@ -82,10 +86,6 @@ def test_an_intended_end_is_not_logged(tmp_path, log):
     assert ended(log) == []
 
 
-def features(ids):
-    return {"id": ids}
-
-
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("way", ["table", "plain"])
 def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
@@ -108,7 +108,8 @@ def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
 
     def input_fn(params=None):
         signature = tf.TensorSpec([4, 1], tf.int64)
-        return tf.data.Dataset.from_generator(ask, output_signature=signature).map(features)
+        questions = tf.data.Dataset.from_generator(ask, output_signature=signature)
+        return questions.map(lambda ids: {"id": ids})
 
     answers = estimator.predict(input_fn, yield_single_examples=False)
     answered = []
@@ -117,6 +118,7 @@ def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
         (values,) = next(answers).values()
         answered.append(values[0, 0])
     answers.close()
+    # Read a batch ahead, an answer would be to the question before.
     assert answered == [answered[0], answered[1]] * 2 and answered[0] != answered[1]
 
 

@@ -38,7 +38,7 @@ OUTSIDE = {
     "tensor of model_fn": (tensor, None, lambda made, x: x + made),
     "table of model_fn": (lookup_table, None, looked_up),
 }
-"""What is made outside -> how, and how input_fn or model_fn uses it."""
+"""What is made outside -> (how to make it, how input_fn uses it, how model_fn uses it)."""
 
 
 @pytest.mark.fast(7)
@@ -58,7 +58,7 @@ def test_errors_about_objects_made_outside_say_what_to_do(kind, what, graph, tmp
 
     with pytest.raises((ValueError, RuntimeError)) as raised:
         make(kind, tmp_path, build).train(given, max_steps=1)
-    assert str(raised.value).splitlines()[-1].startswith(OWN_GRAPH)
+    assert str(raised.value).splitlines()[-1].startswith(OWN_GRAPH)  # After TensorFlow's text.
 
 
 @pytest.mark.parametrize("kind", ["plain", *SLOW])

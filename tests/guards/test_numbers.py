@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from harness import dataset, minimized, table_spec
-from small_programs import X, of_each_kind
+from small_programs import X, each_kind
 
 import estimator_emb as ee
 from estimator_emb.errors import NanLossError
@@ -17,8 +17,8 @@ v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
 NAN, INF = float("nan"), float("inf")
 BAD = np.where(np.arange(12).reshape(4, 3) == 7, NAN, X).astype(np.float32)  # At [2, 1].
-AGE = "features['x']: nan in sample 2, at [2, 1], and 1 such of 12 numbers"
-W = "variable w:0: NaN in 1 of 3 numbers (Gradient for w:0 is NaN)"
+BAD_X = "features['x']: nan in sample 2, at [2, 1], and 1 such of 12 numbers"
+W = "variable w:0: NaN in 1 of 3 numbers (Gradient for w:0 is NaN)"  # As BAD makes w[1].
 NO_INPUT = "No feature and no label of this step holds NaN or infinity: the model made it."
 EVERY_TWO = {**harness.SILENT, "save_checkpoints_steps": 2}
 
@@ -62,12 +62,12 @@ def not_saved(step):
     return f"NaN or infinity in the model after step {step}, which is not saved:"
 
 
-@of_each_kind
+@each_kind
 def test_a_nan_feature_is_named_and_the_last_checkpoint_stays(kind, tmp_path):
     estimator = make(kind, tmp_path, linear)
     lines = failure(estimator, input_of(X, X, BAD, X), max_steps=4)
     where = "A batch up to step 3 has" if kind == "emulated" else "The batch of step 3 has"
-    assert lines[:2] == [f"NaN loss during training. {where}", AGE]
+    assert lines[:2] == [f"NaN loss during training. {where}", BAD_X]
     assert all(np.isfinite(value).all() for value in harness.saved(tmp_path, 2).values())
     estimator.train(input_of(X), max_steps=3)
     assert harness.last_step(tmp_path) == 3
@@ -83,10 +83,8 @@ def test_a_nan_feature_is_named_beside_a_table(pipelined, native, tmp_path):
     batches = [({"x": np.arange(4), "age": x}, X[:, 0]) for x in (X, BAD, X)]
     estimator = harness.estimator(model_fn, spec, tmp_path, run=harness.SILENT)
     lines = failure(estimator, lambda params: dataset(batches))
-    assert lines[:2] == [
-        "NaN loss during training. The batch of step 2 has",
-        AGE.replace("'x'", "'age'"),
-    ]
+    begin = "NaN loss during training. The batch of step 2 has"
+    assert lines[:2] == [begin, BAD_X.replace("'x'", "'age'")]
 
 
 def test_nan_labels_of_a_core_are_named(tmp_path):
@@ -117,8 +115,8 @@ def test_nan_in_sparse_and_ragged_features_is_located(tmp_path):
 def test_a_nan_loss_in_an_evaluation_is_a_warning(tmp_path, caplog):
     estimator = make("plain", tmp_path, linear)
     assert np.isnan(estimator.evaluate(input_of(X, BAD, BAD))["loss"])
-    (line,) = [line for line in harness.said(caplog) if "NaN" in line]
-    begin = f"NaN loss in an evaluation after step 0: a batch has\n  {AGE}\n  Correct the data"
+    (line,) = [line for line in harness.said(caplog) if "NaN" in line]  # Once for two batches.
+    begin = f"NaN loss in an evaluation after step 0: a batch has\n  {BAD_X}\n  Correct the data"
     assert line.startswith(begin)
 
 
@@ -187,10 +185,10 @@ def test_rows_are_numbered_over_all_shards_and_parts_of_a_table():
     assert numbers._rows_of([small[:5]], 0) == "infinity in 5 of 5 rows, ids 0, 1, 2, 3, 4"
 
 
-@of_each_kind
+@each_kind
 def test_weights_are_not_saved_with_nan(kind, tmp_path):
     estimator = make(kind, tmp_path, lambda x: masked(linear(x)))
-    lines = failure(estimator, input_of(X, X, BAD, X), max_steps=4)
+    lines = failure(estimator, input_of(X, X, BAD, X), max_steps=4)  # Saved after steps 2 and 4.
     assert lines[:3] == [not_saved(4), W, "variable w/Adagrad:0: NaN in 1 of 3 numbers"]
     path = f"{tmp_path}/model.ckpt-2"
     assert lines[-1] == f"The newest checkpoint is {path}, from which training continues."
@@ -259,9 +257,8 @@ def test_the_check_adds_few_ops_and_copies_nothing(cpus, added, reads, tmp_path)
     run = {**EVERY_TWO, "session_config": devices}
     make("plain", tmp_path, outputs, run).train(input_of(X, X), hooks=[hook])
     assert len(hook.reads) >= reads
-    assert not sum(part.total_bytes for read in hook.reads for part in read.memory)
-    # The model reads the others already. It updates rows of the table and its slot, so a plain read
-    # would copy them.
+    assert not sum(part.total_bytes for read in hook.reads for part in read.memory)  # No copies.
+    # Of the table and its slot. A plain read would copy them, because single rows are updated.
     assert hook.added.count("ReadVariableOp") == added
     assert len(hook.added) < 20
 
@@ -279,7 +276,7 @@ def test_nan_in_tables_and_slots_is_not_saved(cores, tmp_path):
     spec = table_spec(9, 2, ee.AdagradParameters(0.1, 0.1))
     options = {"run": EVERY_TWO, "tpu": {"iterations_per_loop": 2}}
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, **options)
-    batches = [batch(1), batch(1), batch([1, NAN]), batch(1)]
+    batches = [batch(1), batch(1), batch([1, NAN]), batch(1)]  # Saved after steps 2 and 4.
     lines = failure(estimator, lambda params: dataset(batches), max_steps=4)
     assert lines[:3] == [
         not_saved(4),

@@ -1,4 +1,7 @@
-"""What is said and written if a folder was removed, or has a checkpoint already."""
+"""What is said and written if a folder was removed, or has a checkpoint already.
+
+`make` returns an estimator of a linear model. `build_graph` ends a call before its session opens.
+"""
 
 import shutil
 
@@ -41,7 +44,6 @@ def test_a_warm_start_that_is_not_used_is_said_once(kind, tmp_path, caplog):
             call("train", estimator, input_fn, steps=1)
         return [line for line in harness.said(caplog) if "warm_start_from" in line]
 
-    # In a new folder, the first training uses the warm start.
-    assert said(tmp_path / "new", harness.run, build_graph) == []
+    assert said(tmp_path / "new", harness.run, build_graph) == []  # The first training uses it.
     (line,) = said(old, build_graph, build_graph)
     assert line.endswith("For a warm start, give another model_dir.")

@@ -1,4 +1,9 @@
-"""Training or evaluating nothing, or without labels, is an error. No steps left are logged."""
+"""Training or evaluating nothing, or without labels, is an error. No steps left are logged.
+
+`make` returns a TPUEstimator with a table. The batches of `input_of(samples)` have 4 samples. WAYS
+says where an estimator runs: way -> arguments of `make`. `same_message` compares a
+whole message with tests/messages.json.
+"""
 
 import logging
 
@@ -67,9 +72,8 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
         same_message(message)
     assert not list(tmp_path.glob("eval/events*"))  # No results were written.
     assert estimator.get_variable_value("global_step") == 2
-    # Off a TPU, an evaluation of two steps may have a single batch.
     log()
-    if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:
+    if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:  # Off a TPU, one batch is enough.
         assert estimator.evaluate(input_of(4), steps=2)["global_step"] == 2
     if "use_tpu" in WAYS[way]:
         check_input_ends(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0))

@@ -190,6 +190,6 @@ def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("static", [False, True])  # Whether the batch's size is known.
 def test_intended_pairs_cause_no_warning(static, tmp_path, caplog):
     assert warnings_about_pairs(MEANT, tmp_path, None, static, caplog) == []

@@ -1,4 +1,8 @@
-"""SIGTERM, SIGHUP and Ctrl-C end a training after its current step, and save the model."""
+"""SIGTERM, SIGHUP and Ctrl-C end a training after its current step, and save the model.
+
+`make` and `without_tables` return a TPUEstimator for the batches of `input_of(samples)`. WAYS says
+where it runs: way -> arguments of `make`.
+"""
 
 import contextlib
 import logging
@@ -23,13 +27,9 @@ from estimator_emb.guards import stopping
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
-
 SAVED = "The model is saved in {}: run the program again to go on from there."
-DEFAULTS = {
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGINT: signal.default_int_handler,
-}
+DEFAULTS = dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)
+DEFAULTS[signal.SIGINT] = signal.default_int_handler
 
 
 def input_that_sends(number, batch, repeat=1):
@@ -144,7 +144,7 @@ def test_one_of_several_hosts_ends_when_all_agree():
 
 def test_a_keyboard_interrupt_without_a_signal_is_raised():
     with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt  # As a program may, without Ctrl-C.
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
@@ -166,7 +166,7 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
     train = without_tables(tmp_path).train
     with pytest.raises(SystemExit) as ended:
         train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
-    assert ended.value.code == 143
+    assert ended.value.code == 128 + signal.SIGTERM
     state = tmp_path / "checkpoint"
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
 
@@ -199,7 +199,7 @@ def test_an_error_after_a_signal_is_raised(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
         raise ValueError("of the program")
 
-    with pytest.raises(ValueError, match="of the program"):
+    with pytest.raises(ValueError, match="of the program"):  # Not SystemExit.
         without_tables(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
 
 
@@ -214,10 +214,11 @@ def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
     thread = threading.Thread(target=train, args=[input_of(16)], kwargs=arguments)
     thread.start()
     thread.join()
-    assert seen == [list(DEFAULTS.values())]
+    assert seen == [list(DEFAULTS.values())]  # Python lets only the main thread set others.
 
 
 def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
+    """An event loop learns of signals by its own file descriptor."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
@@ -231,6 +232,7 @@ def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
 
 
 def test_a_forked_process_has_default_handlers(tmp_path):
+    """Pools end their processes by SIGTERM, which must not wait for the end of a step."""
     status = []
 
     def fork():

@@ -114,9 +114,8 @@ app.run(main)
 @pytest.mark.slow
 def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     lines = own(shown(tmp_path, ABSL, command=["-m", "estimator_emb", "run"]))
-    mine, theirs = [], []
-    for line in lines:
-        (theirs if "program.py:" in line else mine).append(line)
+    theirs = [line for line in lines if "program.py:" in line]
+    mine = [line for line in lines if "program.py:" not in line]
     assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
         f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
     ]
@@ -145,6 +144,7 @@ def free(monkeypatch, capsys):
 
 OURS, THEIRS = logging.getLogger("estimator_emb"), tf.get_logger()
 WARNED = ["WARNING:estimator_emb:warned", "WARNING:tensorflow:theirs warned"]
+ALL_OF_OURS = ["INFO:estimator_emb:ours", *WARNED]
 CHOICES = {
     "nothing": (
         lambda: None,
@@ -155,10 +155,7 @@ CHOICES = {
         ["estimator_emb: warned"],
     ),
     "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
-    "handler of a library": (
-        lambda: absl_logging.debug("not shown"),
-        ["INFO:estimator_emb:ours", *WARNED],
-    ),
+    "handler of a library": (lambda: absl_logging.debug("not shown"), ALL_OF_OURS),
     "handler of all": (
         lambda: logging.basicConfig(level=logging.INFO),
         ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
@@ -168,12 +165,9 @@ CHOICES = {
     "silence": (console.silence, WARNED[1:]),
     "handler and own level": (
         lambda: (logging.basicConfig(), OURS.setLevel(logging.INFO)),
-        ["INFO:estimator_emb:ours", *WARNED],
+        ALL_OF_OURS,
     ),
-    "handler of errors": (
-        lambda: logging.root.addHandler(ErrorsOnly()),
-        ["WARNING:tensorflow:theirs warned"],
-    ),
+    "handler of errors": (lambda: logging.root.addHandler(ErrorsOnly()), WARNED[1:]),
 }
 """What a program sets up -> (function that sets it up, all lines that are shown)."""
 LEVELS = {
@@ -196,8 +190,7 @@ def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, ch
     """The program sets up logging before an estimator's call, or inside: within `shown`."""
     free()
     main = types.ModuleType("__main__")
-    # A root handler is the program's if its main file names basicConfig, as this file does. The
-    # others leave the handler to a library.
+    # A root handler is the program's if its main file names basicConfig, as this file does.
     others = ("handler of a library", "handler of errors")
     main.__file__ = harness.__file__ if choice in others else __file__
     monkeypatch.setitem(sys.modules, "__main__", main)
@@ -271,7 +264,7 @@ def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
 def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
     """TensorFlow's logger has level INFO, as in a notebook. A step lowers the loss 1 by 0.5.
 
-    So the losses are 1, 0.5, 0 and -0.5. Each training shows the mean of its two.
+    So the losses are 1, 0.5, 0, -0.5, and then -1. Each training shows the mean of its two.
     """
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # Python's prompt.
     free()
@@ -307,7 +300,7 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
 
 
 def drawn(monkeypatch, is_terminal=True, fails=False, **how):
-    """Returns what work of two parts draws on a terminal, one text for each drawing."""
+    """Returns the texts that work of two parts draws. A bar appears `after` so many seconds."""
     stream = io.StringIO()
     stream.isatty = lambda: is_terminal
     monkeypatch.setattr(console, "stream", lambda: stream)
@@ -358,8 +351,7 @@ def test_a_bar_is_one_output_of_a_notebook(monkeypatch):
     with bars.bar(total=2, mininterval=0) as drawn:
         drawn.update()
         drawn.update()
-    (states,) = outputs
-    # One output, whose text was replaced.
+    (states,) = outputs  # A single output, whose text was replaced.
     assert len(states) > 2 and all(list(state) == ["text/plain"] for state in states)
     assert states[0]["text/plain"].startswith("  0%|")
     assert re.match(r"100%\|█+\| 2/2 \[.*\]$", states[-1]["text/plain"])
