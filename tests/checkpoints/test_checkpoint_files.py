@@ -120,7 +120,7 @@ def test_refuses_a_missing_latest_checkpoint(remote, trained, same_message):
     same_message(message)
     for file in trained.glob("model.ckpt-*"):
         file.unlink()
-    same_message(refused("train", make(trained)))
+    same_message(refused("train", make(trained)))  # None is left.
 
 
 def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplog, same_message):
@@ -298,7 +298,7 @@ def test_advice_skips_other_damaged_checkpoints(trained, same_message):
     message = refused("train", make(trained))
     assert "The newest checkpoint that is whole is 'model.ckpt-0'." in message
     damage("index", f"{trained}/model.ckpt-0")
-    same_message(refused("train", make(trained)))
+    same_message(refused("train", make(trained)))  # None is whole.
 
 
 def test_errors_of_the_input_are_not_changed(trained):

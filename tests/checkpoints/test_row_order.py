@@ -121,8 +121,7 @@ def test_div_is_in_id_order_and_converts_to_mod(saved, tmp_path):
         assert not (tmp_path / "new").exists()
     made = checkpoint.convert(path, f"{tmp_path}/new", ["*"], to="mod", to_hosts=4)
     assert (made.hosts, made.to_hosts) == (1, 4)
-    want = read(saved("mod"))
-    got = read(made.path)
+    want, got = read(saved("mod")), read(made.path)
     assert got.pop(RECORD)
     # `dropped` are helper variables of legacy programs, which no program here reads.
     np.testing.assert_equal(got, {name: want[name] for name in set(want) - set(made.dropped)})
@@ -146,7 +145,7 @@ def test_convert_refuses_a_converted_checkpoint(saved, tmp_path):
 
 @pytest.mark.parametrize("graph", [True, False])
 def test_convert_tables_one_by_one(graph, saved, tmp_path):
-    """The record keeps the order of the other tables. Without a graph, `--from` applies to all."""
+    """The record keeps the order of the other tables: without a graph, also by `source_order`."""
     order = {} if graph else {"source_order": "mod"}
     path = checkpoint.convert(saved("mod", graph), f"{tmp_path}/1", ["items"], **order).path
     hosts = {"few": 4, "items": 1, "items/Adagrad": 1, "words": 4}
@@ -270,6 +269,7 @@ def test_a_convert_that_fails_at_its_end_leaves_no_file(saved, tmp_path):
 
 
 def test_convert_accepts_folders_and_checkpoint_paths(saved, tmp_path):
+    """A destination is a folder, or, if it ends in a number and is no folder yet, a new path."""
     (tmp_path / "there-8").mkdir()
     path = saved("mod")
     for source, given, made in (

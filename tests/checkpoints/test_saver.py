@@ -174,7 +174,7 @@ def test_hooks_save_one_at_a_time(way, others, kind, writing, tmp_path):
         estimator.train(lambda params: input_fn(params).repeat(), hooks=saving, steps=2)
         assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-{2 * number}"
         assert estimator.get_variable_value("global_step") == 2 * number
-    assert len(writing) > 4
+    assert len(writing) > 4  # In two trainings of two steps, more than one hook has saved.
     assert set(writing) == {1}
     assert not list(tmp_path.glob("*_temp"))
 

@@ -97,11 +97,11 @@ def test_a_single_hook_of_a_spec_is_told_of_lists(tmp_path):
 
 
 def test_canned_estimators_name_the_wrong_argument(tmp_path):
-    for wrong, given, said in (
+    for wrong, given, said in (  # Arguments of `canned`, input_fn, a part of the error.
         ({"shape": 2}, input_fn, "The shape=[...] of a numeric_column must be"),
         ({}, lambda: input_fn().unbatch(), "and input_fn must batch its Dataset."),
         ({"kind": "DNNRegressor", "hidden_units": 4}, input_fn, "hidden_units must be a list"),
-        ({}, strings, "a feature of strings: turn it into numbers"),
+        ({}, strings, "a feature of strings: turn it into numbers"),  # No advice about labels.
     ):
         with pytest.raises((TypeError, ValueError, tf.errors.OpError)) as caught:
             canned(tmp_path / said, **wrong).train(given, steps=1)

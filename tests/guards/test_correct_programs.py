@@ -242,7 +242,7 @@ def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
 
 
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):
-    """No train_op runs them, but with a hook nothing tells what a step leaves out."""
+    """The train_op leaves out the moving averages, but what a hook runs is unknown."""
 
     def build(x, labels):
         return linear(layers.batch_normalization(x, training=True), labels)
@@ -267,7 +267,7 @@ def test_an_activation_cast_to_another_float_is_not_read_as_ids(tmp_path, caplog
 
 
 def test_a_frozen_teacher_from_a_checkpoint_is_not_named(tmp_path, caplog):
-    """No gradient passes its argmax, which is a mistake only if nothing else gives it weights."""
+    """Its variables get no gradient, behind an argmax, but a checkpoint gives their values."""
     with tf.Graph().as_default(), v1.Session() as session:
         by_argmax(tf.constant(X), X[:, :1])
         session.run(v1.global_variables_initializer())

@@ -126,7 +126,7 @@ def test_a_step_counted_twice_is_logged(kind, train_op, tmp_path, caplog):
 
 @off_a_tpu
 def test_branches_of_a_step_count_once(kind, tmp_path, caplog):
-    def train_op(loss):
+    def train_op(loss):  # Of the two ops that raise the step by 1, one runs.
         step = v1.train.get_global_step()
         with tf.control_dependencies([without_step(loss)]):
             return tf.cond(step % 2 > 0, lambda: step.assign_add(1), lambda: step.assign_add(1)).op

@@ -177,6 +177,6 @@ def test_only_an_input_of_plain_tensors_warns_that_predict_yields_forever(tmp_pa
     estimator = tf.estimator.Estimator(model, str(tmp_path))
     assert [*estimator.predict(sparse)] == [1.0, 5.0]
     assert "yields forever" not in caplog.text
-    tensors = estimator.predict(lambda: {"x": tf.ones([1, 2])})
+    tensors = estimator.predict(lambda: {"x": tf.ones([1, 2])})  # Nothing ends them.
     assert [next(tensors), next(tensors)] == [2.0, 2.0]
     assert "yields forever" in caplog.text

@@ -157,7 +157,7 @@ def test_a_misspelt_feature_is_suggested(action, tmp_path):
 @pytest.mark.parametrize(
     "read, key",
     [
-        (lambda params: params["rate"], "rate"),
+        (lambda params: params["rate"], "rate"),  # The line names params.
         (lambda own: own["x"], "x"),  # The batch has this feature.
     ],
     ids=["params", "own"],

@@ -232,7 +232,7 @@ def test_each_kind_of_variable_is_checked(outputs, x, bad, tmp_path):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("cpus, added, reads", [(1, 0, 1), (2, 2, 10)])  # reads: at least.
 def test_the_check_adds_few_ops_and_copies_nothing(cpus, added, reads, tmp_path):
-    """With one CPU device, a single op reads all 28 variables. With two, each has its own read."""
+    """One op reads 14 variables and their slots. With two CPU devices, each has its own read."""
 
     class Copies(v1.train.SessionRunHook):
         def begin(self):
@@ -317,7 +317,7 @@ def with_numbers_of_its_own(x):
     y = v1.layers.batch_normalization(linear(x) + tf.reduce_sum(tf.exp(mask)), training=True)
     updates = [
         written("best", lambda best: tf.minimum(best, tf.reduce_min(x)), INF),
-        written("w/best", lambda best: INF),
+        written("w/best", lambda best: INF),  # Named as a slot of w, but of another shape.
         written("seen", lambda seen: seen * NAN),
         v1.metrics.mean(x * NAN)[1],
     ]

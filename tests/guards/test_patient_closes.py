@@ -48,7 +48,7 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog,
     """The call takes one step, and ends while the prefetch is in the op of sample AHEAD."""
     caplog.set_level("INFO", "estimator_emb")
     reached, ended = threading.Event(), threading.Event()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # As in a program.
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def sample(i):

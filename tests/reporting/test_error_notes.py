@@ -59,7 +59,7 @@ def failed(model_dir, device=None):
 @pytest.mark.parametrize("device", [None, "host"])
 def test_a_session_error_has_its_cause_and_line(tmp_path, device):
     error = failed(tmp_path, device)
-    line = model_fn.__code__.co_firstlineno + 2
+    line = model_fn.__code__.co_firstlineno + 2  # The line of CHECK.
     message, made = str(error).splitlines()
     assert message.startswith("my check : Tensor had ")
     place = f"{__file__}, line {line}, in model_fn"
@@ -67,7 +67,7 @@ def test_a_session_error_has_its_cause_and_line(tmp_path, device):
     assert error.message == str(error)
     assert error.op.name == "CheckNumerics" and error.node_def.op == "CheckNumerics"
     assert error.error_code == tf.errors.INVALID_ARGUMENT
-    assert type(error).__name__ == "InvalidArgumentError"
+    assert type(error).__name__ == "InvalidArgumentError"  # It is of a subclass with this name.
     assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
 
 
@@ -176,10 +176,10 @@ def lines_of(error):
 
 
 def test_an_error_in_a_notebook_shows_its_lines():
+    """`called_by_program` keeps the program's frames, also in files that have no path."""
     names = {"__name__": "__main__", "read": lambda: importlib.import_module("no_such")}
     exec(compile("def cell():\n    read()", "<ipython-input-1-x>", "exec"), names)
-    # Not the frames of "<frozen importlib>", although a cell's file, too, has its name in brackets.
-    with pytest.raises(ModuleNotFoundError) as caught:
+    with pytest.raises(ModuleNotFoundError) as caught:  # Raised in the file "<frozen importlib>".
         program_calls.called_by_program(names["cell"])()
     assert lines_of(caught.value)[1:] == [*OURS, "cell", "<lambda>"]
     with pytest.raises(ZeroDivisionError) as caught:
@@ -188,7 +188,7 @@ def test_an_error_in_a_notebook_shows_its_lines():
 
 
 def test_errors_that_the_program_handles_keep_their_lines():
-    """While the program handles an error of json, it calls `fail`. Only that error is shortened."""
+    """While it handles an error of json, a program calls `fail`. Only `fail`'s is shortened."""
 
     def fail():
         raise ValueError("from train")
