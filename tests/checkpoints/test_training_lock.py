@@ -73,7 +73,7 @@ def test_a_failed_training_releases_the_lock(tmp_path):
         call("train", make(tmp_path), hooks=[AfterStep(lambda: 1 / 0)])
     assert not lock_of(tmp_path).exists()
     with training_lock.held(str(tmp_path)) as alone:
-        assert alone and not os.access(lock_of(tmp_path), os.X_OK)
+        assert alone and not os.access(lock_of(tmp_path), os.X_OK)  # Nobody runs this file.
 
 
 def test_refuses_training_while_another_process_trains(tmp_path):

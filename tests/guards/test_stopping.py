@@ -173,10 +173,7 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
 @pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_programs_own_handler_is_kept(ignored, tmp_path):
-    """SIGTERM has the program's handler, or is ignored, as a shell does for a background job.
-
-    So it does not end the training. SIGINT does, after the step in which it comes.
-    """
+    """SIGTERM, which the program handles or ignores, does not end the training. SIGINT does."""
     received, steps = [], []
     own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
     signal.signal(signal.SIGTERM, own)

@@ -170,11 +170,8 @@ CHOICES = {
     "handler of errors": (lambda: logging.root.addHandler(ErrorsOnly()), WARNED[1:]),
 }
 """What a program sets up -> (function that sets it up, all lines that are shown)."""
-LEVELS = {
-    "own level": logging.ERROR,
-    "silence": logging.ERROR,
-    "handler and own level": logging.INFO,
-}
+LEVELS = dict.fromkeys(("own level", "silence"), logging.ERROR)
+LEVELS["handler and own level"] = logging.INFO
 """What a program sets up -> the level of our logger afterwards, if it is set."""
 
 
@@ -262,10 +259,7 @@ def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
 
 
 def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
-    """TensorFlow's logger has level INFO, as in a notebook. A step lowers the loss 1 by 0.5.
-
-    So the losses are 1, 0.5, 0, -0.5, and then -1. Each training shows the mean of its two.
-    """
+    """TensorFlow's logger has level INFO, as in a notebook. A step lowers the loss 1 by 0.5."""
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # Python's prompt.
     free()
     THEIRS.setLevel(logging.INFO)
@@ -286,8 +280,8 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
     for line, expected in zip(
         re.sub(r"[^\n]*\r", "", captured.out).splitlines(),
         [
-            bar % (2, 2, r"0\.7500"),
-            bar % (4, 4, r"-0\.2500"),
+            bar % (2, 2, r"0\.7500"),  # The mean of 1 and 0.5.
+            bar % (4, 4, r"-0\.2500"),  # The mean of 0 and -0.5, the losses of this training.
             r"estimator_emb: evaluation at step 4: loss -1 \(over 1 batch\)",
         ],
         strict=True,
