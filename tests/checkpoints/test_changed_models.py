@@ -65,7 +65,7 @@ def test_refuses_a_checkpoint_of_another_optimizer(kind, before, now, old, new, 
     there = f"with {old} there" if old else "without slots there"
     begin, line, remedy = refusal(make(kind, tmp_path / "old", now)).split("\n")
     assert begin == f"Restoring from checkpoint failed: '{path}' does not fit the program:"
-    key = line.removeprefix("  Key ").split(" ")[0]
+    key = line.removeprefix("  Key ").split(" ")[0]  # The first variable that is missing.
     assert key.startswith("beta") or key.rpartition("/")[2].startswith(new)
     assert f"(nor {others} more): the model trains with {new} here, and {there}" in line
     assert (f"train the model with {old} again, or " in remedy) == bool(old)
@@ -79,6 +79,7 @@ def test_refuses_a_checkpoint_of_another_optimizer(kind, before, now, old, new, 
 
 
 def test_advice_for_missing_slots_renamed_layers_and_other_models(tmp_path, same_message):
+    """`same_message` compares the whole advice with tests/messages.json."""
     make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
     path = f"{tmp_path}/old/model.ckpt-1"
     start = tf.estimator.WarmStartSettings(path, [".*"])
@@ -88,7 +89,7 @@ def test_advice_for_missing_slots_renamed_layers_and_other_models(tmp_path, same
     message = refusal(make("plain", tmp_path / "old", "adagrad", layer="last"))
     assert "{'last/kernel': 'dense/kernel', 'last/bias': 'dense/bias', ...}" in message
     same_message(message)
-    # With another optimizer, too.
+    # With another optimizer, too, whose slots are in the checkpoint under no name.
     message = refusal(make("plain", tmp_path / "old", "momentum", layer="last"))
     assert "Momentum': '" not in message
     same_message(message)

@@ -1,4 +1,9 @@
-"""Model directories with missing, damaged or moved checkpoints or `checkpoint` files."""
+"""Model directories with missing, damaged or moved checkpoints or `checkpoint` files.
+
+`make` returns a TPUEstimator with a table 'words' of [50, 4] by default, and `call` calls it.
+`refused` returns the error's message, and asserts that the call has changed no checkpoint.
+`same_message` compares a whole message with tests/messages.json.
+"""
 
 import os
 import pathlib
@@ -90,8 +95,7 @@ def test_refuses_a_model_dir_without_its_state_file(kind, trained, same_message)
     with pytest.raises(ValueError) as error:
         ee.train_and_evaluate(estimator, *specs)
     assert str(error.value) == message
-    # As an evaluator in its own process does.
-    with pytest.raises(tf.errors.NotFoundError):
+    with pytest.raises(tf.errors.NotFoundError):  # So asks an evaluator in its own process.
         estimator.latest_checkpoint()
     call("predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1")
     # Do as the message says.
@@ -110,13 +114,12 @@ def test_refuses_a_missing_latest_checkpoint(remote, trained, same_message):
     else:
         (trained / "model.ckpt-2.index").unlink()
     (message,) = {refused(what, make(trained)) for what in CALLS}
-    assert message.startswith(
-        f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone."
-    )
+    begin = f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone."
+    assert message.startswith(begin)
     same_message(message)
     for file in trained.glob("model.ckpt-*"):
         file.unlink()
-    same_message(refused("train", make(trained)))
+    same_message(refused("train", make(trained)))  # None is left.
 
 
 def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplog, same_message):
@@ -124,6 +127,7 @@ def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplo
     copy = shutil.copytree(trained, tmp_path / "copy")
     assert make(copy).latest_checkpoint() == f"{trained}/model.ckpt-1"
     (line,) = harness.said(caplog)
+    assert f"names '{trained}/model.ckpt-1', of another folder" in line  # Where to write instead.
     same_message(line)
     caplog.clear()
     assert make(trained).latest_checkpoint() == f"{trained}/model.ckpt-1"
@@ -140,7 +144,7 @@ def test_waits_for_a_checkpoint_being_written(names, trained, monkeypatch):
 
     def sleep(seconds):
         slept.append(seconds)
-        if len(slept) == 2:
+        if len(slept) == 2:  # The other process completes its save during the second pause.
             file.write_text(whole)
 
     monkeypatch.setattr(checkpoint_files.time, "sleep", sleep)
@@ -229,18 +233,17 @@ KINDS = ["missing", "index", "flipped", "empty", "cut", "one byte"]
 )
 def test_refuses_a_damaged_checkpoint(way, kind, trained):
     path = f"{trained}/model.ckpt-2"
-    problem = damage(kind, path)
+    problem = f"checkpoint '{path}' is damaged: {damage(kind, path)}"
     raised = tf.errors.NotFoundError if kind == "missing" else tf.errors.DataLossError
     for what in CALLS if kind == "cut" else CALLS[:1]:
         message = refused(what, make(trained, way), raised)
-        assert message.startswith(
-            f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}"
-        )
+        assert message.startswith(f"Restoring from checkpoint failed: {problem}")
         assert "\nThe newest checkpoint that is whole is 'model.ckpt-1'.\n" in message
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
 
 def test_refuses_damage_in_the_current_folder(trained, monkeypatch, caplog, same_message):
+    """A path without a folder is of the current folder. `same_message` compares the advice."""
     monkeypatch.chdir(trained)
     caplog.set_level("INFO", "estimator_emb")
     damage("cut", "model.ckpt-2")
@@ -259,9 +262,8 @@ def test_explains_an_error_of_restoring(kind, trained):
     assert checkpoint_files.explain(tf.errors.AbortedError(None, op, "of a server"), path) is None
     explained = checkpoint_files.explain(tf.errors.OutOfRangeError(None, op, ""), path)
     assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
-    assert (
-        checkpoint_files.explain(explained, f"{trained}/gone") is None
-    )  # It is explained already.
+    again = checkpoint_files.explain(explained, f"{trained}/gone")
+    assert again is None  # It is explained already.
     with pytest.raises(checkpoint_files.MissingCheckpoint, match="was there and is gone"):
         checkpoint_files.check_whole(f"{trained}/gone")
 
@@ -277,7 +279,7 @@ def test_index_refuses_unknown_variables_and_formats(trained):
     index, whole = bundle_index.Index(path), file.read_bytes()
     with pytest.raises(bundle_index.UnknownFormat, match="has no place of no_such_variable"):
         index.parts("no_such_variable")
-    # The end of a block before the footer: restart offset 0, 1 restart, compression 0.
+    # The end of a block before the footer: restart offset 0, 1 restart, compression 0 (off).
     end = whole.rindex(b"\0\0\0\0\1\0\0\0\0", 0, -48)
     for contents, phrase in (
         (whole[:-1], "No table of keys and values"),  # The end of the magic number is missing.
@@ -295,7 +297,7 @@ def test_advice_skips_other_damaged_checkpoints(trained, same_message):
     message = refused("train", make(trained))
     assert "The newest checkpoint that is whole is 'model.ckpt-0'." in message
     damage("index", f"{trained}/model.ckpt-0")
-    same_message(refused("train", make(trained)))
+    same_message(refused("train", make(trained)))  # None is whole.
 
 
 def test_errors_of_the_input_are_not_changed(trained):
@@ -303,18 +305,15 @@ def test_errors_of_the_input_are_not_changed(trained):
         def fail(_):
             raise tf.errors.DataLossError(None, None, "a damaged record")
 
-        return tf.data.Dataset.range(1).map(
-            lambda one: (
-                {"x": tf.ensure_shape(tf.numpy_function(fail, [one], tf.int64), [8])},
-                np.zeros(8, np.float32),
-            )
-        )
+        ids = tf.data.Dataset.range(1).map(lambda one: tf.numpy_function(fail, [one], tf.int64))
+        return ids.map(lambda x: ({"x": tf.ensure_shape(x, [8])}, np.zeros(8, np.float32)))
 
     with pytest.raises(tf.errors.OpError, match="a damaged record"):
         make(trained).train(bad_input_fn, steps=1)
 
 
 def test_index_gives_the_sizes_of_data_files(tmp_path):
+    """Of one or several files, with empty variables, strings, and names with common beginnings."""
     values = {f"scope_{n % 7}/variable_{n}": np.zeros([n % 5, 3]) for n in range(150)}
     values |= {"parts": np.zeros([70, 2]), "note": np.array(["a", "b" * 300], object)}
     saved = saved_values.write(tmp_path / "model.ckpt", values, hosts={"parts": 3})
@@ -324,7 +323,7 @@ def test_index_gives_the_sizes_of_data_files(tmp_path):
         sizes = dict(bundle_index.Index(path).data_files())
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
-        name = "global_step" if path != saved else "note"
+        name = "global_step" if path != saved else "note"  # Any variable of the checkpoint.
         assert checkpoint_files.file_of(path, name) in sizes
 
 
@@ -379,7 +378,6 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
 def test_reader_names_an_index_whose_names_are_no_text(tmp_path):
     path = f"{tmp_path}/model.ckpt-1"
     tf.raw_ops.SaveV2(prefix=path, tensor_names=[b"\xff"], shape_and_slices=[""], tensors=[[1.0]])
-    message = harness.refusal(
-        checkpoint_files.DamagedCheckpoint, checkpoint_reader.CheckpointReader, path
-    )
+    raised, read = checkpoint_files.DamagedCheckpoint, checkpoint_reader.CheckpointReader
+    message = harness.refusal(raised, read, path)
     assert f"is damaged: '{path}.index' cannot be read ('utf-8' codec" in message

@@ -1,4 +1,8 @@
-"""A graph that does not fit its checkpoint raises an error with advice, before a session opens."""
+"""A graph that does not fit its checkpoint raises an error with advice, before a session opens.
+
+`make` returns a TPUEstimator with a table 'words' of [50, 4] by default, and `call` calls it.
+`refused` returns the error's message, and asserts that the call has changed no checkpoint.
+"""
 
 import shutil
 
@@ -46,7 +50,7 @@ def trained(once, tmp_path):
 )
 def test_refuses_a_table_of_another_shape(way, what, trained, in_shards):
     if way == "3 servers":
-        in_shards(3)
+        in_shards(3)  # Divides the table, as parameter servers do.
     begin = UNFIT.format(f"{trained}/model.ckpt-1")
     for rows in (60, 40) if way == "host" else (60,):
         message = refused(what, make(trained, way, rows=rows))
@@ -63,10 +67,10 @@ def test_refuses_slots_of_another_optimizer(way, trained, same_message):
     message = refused("train", estimator, tf.errors.NotFoundError)
     assert "Key words/Adam/m not found in checkpoint (nor words/Adam/v)" in message
     assert f"warm_start_from='{trained}/model.ckpt-1'" in message
-    same_message(message)
+    same_message(message)  # Compares the whole text with tests/messages.json.
     call("predict", estimator)  # It needs no slots.
     of_sgd = harness.saved(trained, 1)
-    del of_sgd["words/Adagrad"]
+    del of_sgd["words/Adagrad"]  # SGD has no slots.
     save(f"{trained}/model.ckpt-2", of_sgd)
     same_message(refused("train", make(trained, way), tf.errors.NotFoundError))
 
@@ -75,7 +79,7 @@ def test_refuses_slots_of_another_optimizer(way, trained, same_message):
 def test_a_warm_start_begins_the_slots_of_another_optimizer(way, once, tmp_path):
     moved = make(tmp_path, way, parameters=ee.AdamParameters(0.1), start=f"{once}/model.ckpt-1")
     call("train", moved)
-    got = harness.saved(tmp_path, 0)
+    got = harness.saved(tmp_path, 0)  # Saved before the first step.
     np.testing.assert_array_equal(got["words"], VALUES["words"])
     assert not np.any(got["words/Adam/m"])
 
@@ -95,6 +99,7 @@ def test_refuses_a_renamed_table(way, trained, same_message):
 
 
 def test_refuses_changed_dense_variables(trained, same_message):
+    # The table's shape is also wrong. All calls say the same.
     (message,) = {refused(what, make(trained, units=2, rows=51)) for what in CALLS}
     assert "  variable output/kernel is [1, 2] here and [1, 1] in the checkpoint\n" in message
     same_message(message)
@@ -139,22 +144,20 @@ class OwnSaver(tf.compat.v1.train.Saver):
 
 def begin_tables():
     tables = [one for one in tf.compat.v1.global_variables() if "words" in one.op.name]
-    return tf.group(
-        tf.compat.v1.train.Scaffold.default_local_init_op(),
-        tf.compat.v1.variables_initializer(tables),
-    )
+    others = tf.compat.v1.train.Scaffold.default_local_init_op()
+    return tf.group(others, tf.compat.v1.variables_initializer(tables))
 
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
 def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
-    """The savers skip, rename or reshape the table."""
+    """So a table that does not fit is accepted by a saver that skips, renames or reshapes it."""
     scaffold = tf.compat.v1.train.Scaffold
 
     def of_dense_variables():
         listed = [one for one in tf.compat.v1.global_variables() if "words" not in one.op.name]
         return scaffold(
             saver=tf.compat.v1.train.Saver(listed),
-            ready_for_local_init_op=tf.constant([], tf.string),
+            ready_for_local_init_op=tf.constant([], tf.string),  # Do not wait for the tables.
             local_init_op=begin_tables(),
         )
 
@@ -176,11 +179,13 @@ def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
     call("evaluate", estimator, checkpoint_path=save(f"{trained}/old/model.ckpt-1", variables))
     if way == "host":  # TensorFlow does not reshape parts of variables, as on an emulated TPU.
         call("evaluate", make(trained, way, rows=100, dimension=2, scaffold_fn=reshaping))
+    # 60 * 4 numbers cannot be reshaped from 50 * 4.
     message = refused("evaluate", make(trained, way, rows=60, scaffold_fn=reshaping))
     assert "variable words is [60, 4] here and [50, 4] in the checkpoint" in message
 
 
 def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
+    """A program may copy 50 saved rows into a larger table by itself, in a new model_dir."""
     table = harness.saved(trained, 1)["words"]
 
     def scaffold_fn():
@@ -202,31 +207,25 @@ def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
 )
 def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shards, same_message):
     if way == "3 servers":
-        in_shards(3)
+        in_shards(3)  # Divides the table, as parameter servers do.
     path = f"{trained}/model.ckpt-1"
     new, settings = tmp_path / "new", ee.WarmStartSettings
     old, now = tmp_path / "old.txt", tmp_path / "new.txt"
     old.write_text("".join(f"w{i}\n" for i in range(70)))
     now.write_text("".join(f"w{i}\n" for i in range(60)))
-    of_70, of_50 = (
-        settings(
-            path, var_name_to_vocab_info={"words": ee.VocabInfo(str(now), 60, 0, str(old), size)}
-        )
-        for size in (70, 50)
-    )
+    # The old vocabulary of a table with 50 rows has 50 words, and wrongly 70.
+    infos = [{"words": ee.VocabInfo(str(now), 60, 0, str(old), size)} for size in (70, 50)]
+    of_70, of_50 = (settings(path, var_name_to_vocab_info=info) for info in infos)
     rows = "variable words is [60, 4] here and [50, 4] in the checkpoint"
+    slots = "Key words/Adam/m not found in checkpoint (nor words/Adam/v)"
+    # Call, its warm start, what the new program changes, a part of the error.
     for what, start, table, line in (
         ("train", str(trained), {"rows": 60}, rows),
         ("evaluate", settings(path), {"rows": 60}, rows),
         ("predict", settings(str(trained), ["words"]), {"rows": 60}, rows),  # Also their slots.
         ("train", path, {"rows": 25, "dimension": 8}, "words is [25, 8] here and [50, 4] in the"),
         ("train", path, {"name": "terms"}, "table 'terms' is [50, 4], and of that shape the"),
-        (
-            "train",
-            settings(path, [".*"]),
-            {"parameters": ee.AdamParameters(0.1)},
-            "Key words/Adam/m not found in checkpoint (nor words/Adam/v)",
-        ),
+        ("train", settings(path, [".*"]), {"parameters": ee.AdamParameters(0.1)}, slots),
         ("train", of_70, {"rows": 60}, "and its VocabInfo says old_vocab_size=70\n"),
         ("train", of_50, {"rows": 60, "dimension": 5}, "is [60, 5] here and [50, 4] in the"),
     ):

@@ -1,7 +1,10 @@
 """Converts checkpoints that stock TensorFlow wrote for a TPU with four hosts.
 
-make_tpu_checkpoint.py wrote them to tests/data/tpu_checkpoints. The right rows are written out
-here.
+With partition_strategy='mod', such a checkpoint has a table's rows host by host: those of host 0
+with the ids 0, 4, 8, ..., then those of host 1 with 1, 5, 9, ... With 'div', they are in the order
+of the ids. make_tpu_checkpoint.py wrote them to tests/data/tpu_checkpoints. The right rows are
+written out here. Other tests write checkpoints: `write` in a slice for each of `hosts`, with 'mod',
+and `save` in one slice.
 """
 
 import json
@@ -59,6 +62,7 @@ def saved(tmp_path):
 
 
 def check_by_id(path):
+    """Asserts that all tables and slots are in the order of the ids, and all else is as it was."""
     got = read(path)
     np.testing.assert_equal({name: got[name] for name in BY_ID}, BY_ID)
     np.testing.assert_array_equal(got["dense/kernel"], np.eye(3, dtype=np.float32))
@@ -67,6 +71,7 @@ def check_by_id(path):
 
 
 def error(**arguments):
+    """Asserts that `convert` raises ValueError, and returns its message."""
     with pytest.raises(ValueError) as raised:
         checkpoint.convert(**arguments)
     return str(raised.value)
@@ -109,21 +114,23 @@ def test_convert_between_numbers_of_hosts_and_back(saved, tmp_path, monkeypatch)
 
 def test_div_is_in_id_order_and_converts_to_mod(saved, tmp_path):
     path = saved("div")
+    # To the order of the ids, there is nothing to convert.
     for more in ({}, {"hosts": 4}, {"source_order": "mod", "force": True}):
         message = error(source=path, destination=f"{tmp_path}/new", tables=["words"], **more)
         assert message.endswith(f"'{path}.meta' says partition_strategy='div'.")
         assert not (tmp_path / "new").exists()
     made = checkpoint.convert(path, f"{tmp_path}/new", ["*"], to="mod", to_hosts=4)
     assert (made.hosts, made.to_hosts) == (1, 4)
-    want = read(saved("mod"))
-    got = read(made.path)
+    want, got = read(saved("mod")), read(made.path)
     assert got.pop(RECORD)
+    # `dropped` are helper variables of legacy programs, which no program here reads.
     np.testing.assert_equal(got, {name: want[name] for name in set(want) - set(made.dropped)})
-    with checkpoint_reader.CheckpointReader(made.path) as slices:
+    with checkpoint_reader.CheckpointReader(made.path) as slices:  # One for each host.
         assert [part.rows for part in slices.parts("words")] == [4, 3, 3, 3]
 
 
 def test_convert_refuses_a_converted_checkpoint(saved, tmp_path):
+    """The record is in the checkpoint, so it holds under another path too."""
     first = checkpoint.convert(saved("mod"), f"{tmp_path}/new", ["*"]).path
     os.rename(tmp_path / "new", tmp_path / "elsewhere")
     for file in (tmp_path / "elsewhere").glob("model.ckpt-7.*"):
@@ -138,7 +145,7 @@ def test_convert_refuses_a_converted_checkpoint(saved, tmp_path):
 
 @pytest.mark.parametrize("graph", [True, False])
 def test_convert_tables_one_by_one(graph, saved, tmp_path):
-    """The record keeps the order of the other tables. Without a graph, `--from` applies to all."""
+    """The record keeps the order of the other tables: without a graph, also by `source_order`."""
     order = {} if graph else {"source_order": "mod"}
     path = checkpoint.convert(saved("mod", graph), f"{tmp_path}/1", ["items"], **order).path
     hosts = {"few": 4, "items": 1, "items/Adagrad": 1, "words": 4}
@@ -153,7 +160,7 @@ def test_convert_tables_one_by_one(graph, saved, tmp_path):
 
 
 def test_an_unknown_variable_keeps_its_slices(tmp_path):
-    """Nothing says whether it is a table, until it is converted."""
+    """It may be a table, to be converted later. Then its slices tell the number of hosts."""
     both = {"words": WORDS, "plain": WORDS}
     path = write(tmp_path / "plain.ckpt", both, hosts=dict.fromkeys(both, HOSTS))
     path = checkpoint.convert(path, f"{tmp_path}/1", ["words"], source_order="mod").path
@@ -169,13 +176,11 @@ def test_an_unknown_variable_keeps_its_slices(tmp_path):
 @pytest.mark.parametrize("graph", [True, False])
 def test_convert_refuses_a_wrong_number_of_hosts(hosts, graph, saved, tmp_path):
     path = saved("mod", graph)
-    why = "says partition_strategy='mod' over 4 hosts" if graph else "is saved in 4 slices"
+    why = "says partition_strategy='mod' over 4 hosts" if graph else "'words' is saved in 4 slices"
     arguments = {"source": path, "destination": f"{tmp_path}/new", "source_order": "mod"}
-    # For a small table alone, the other tables tell the number of hosts.
-    for table in ("words", "few"):
+    for table in ("words", "few"):  # The two slices of "few" do not tell it, those of "words" do.
         message = error(**arguments, tables=[table], hosts=hosts)
-        assert message.startswith(f"convert: hosts must be 4 for {path!r}: ")
-        assert why in message or table == "few"
+        assert message.startswith(f"convert: hosts must be 4 for {path!r}: ") and why in message
 
 
 def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys, same_message):
@@ -183,10 +188,10 @@ def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys, same_message
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words"]) == 2
     message = capsys.readouterr().err
     assert f"nothing in {path!r} says in which order its rows are" in message
-    same_message(message)
+    same_message(message)  # Compares the whole text with tests/messages.json.
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
-    assert "nothing to convert" in capsys.readouterr().err
-    for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):
+    assert "nothing to convert" in capsys.readouterr().err  # It is in the order of the ids.
+    for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):  # To 'mod', by two spellings.
         assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", *arguments]) == 2
         assert "nothing in" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
@@ -202,6 +207,7 @@ def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys, same_message
 
 
 def test_convert_refuses_a_table_saved_in_one_slice(tmp_path):
+    """If another program has joined the slices, `force` and a number of hosts convert them."""
     path = save(f"{tmp_path}/joined.ckpt", {"words": WORDS[IN_ORDER_OF[4]]})
     arguments = {"source": path, "destination": f"{tmp_path}/new", "tables": ["words"]}
     assert "the order of the ids already: these tables are not saved in" in error(**arguments)
@@ -219,17 +225,16 @@ def test_convert_refuses_a_table_saved_in_one_slice(tmp_path):
 
 
 def test_graphs_of_this_package_mean_id_order(tmp_path):
-    """These graphs load the rows of each host. test_checkpoint.py tests a graph without a TPU."""
+    """Their ops gather each host's rows and load these. A legacy graph loads variables as saved."""
     for strategy in ("mod", "div"):
-        embedding = tpu_graphs.one_table(
-            ee.TableConfig(13, 2), hosts=4, partition_strategy=strategy
-        )
+        table = ee.TableConfig(13, 2)
+        embedding = tpu_graphs.one_table(table, hosts=4, partition_strategy=strategy)
         with tpu_graphs.build(embedding, tpu_embedding).as_default():
             meta = tf.compat.v1.train.export_meta_graph(clear_devices=True)
         (tmp_path / f"{strategy}.meta").write_bytes(meta.SerializeToString())
         found = row_order.saved_graph(f"{tmp_path}/{strategy}")
         assert (found.order, found.hosts) == ("ids", 4)
-    (tmp_path / "bad.meta").write_bytes(b"\xff\xff")
+    (tmp_path / "bad.meta").write_bytes(b"\xff\xff")  # A damaged file tells nothing.
     assert row_order.saved_graph(f"{tmp_path}/bad") == row_order.SavedGraph()
 
 
@@ -264,6 +269,7 @@ def test_a_convert_that_fails_at_its_end_leaves_no_file(saved, tmp_path):
 
 
 def test_convert_accepts_folders_and_checkpoint_paths(saved, tmp_path):
+    """A destination is a folder, or, if it ends in a number and is no folder yet, a new path."""
     (tmp_path / "there-8").mkdir()
     path = saved("mod")
     for source, given, made in (
@@ -308,21 +314,18 @@ def test_memory_of_convert_does_not_grow_with_the_table(tmp_path, monkeypatch):
 
 
 def test_reads_slices_with_large_start_rows(tmp_path):
-    """Start rows take one to four bytes, in the encoding that sorts the index's keys."""
+    """Start rows take one to four bytes in the index's keys, which escape the 0 of the name."""
     ends = [1, 63, 64, 65, 8191, 8192, 8193, 1048575, 1048576, 1048577]
     path = f"{tmp_path}/far"
     starts = [0, *ends[:-1]]
     pairs = list(zip(starts, ends, strict=True))
     values = (np.arange(ends[-1]) % 100).astype(np.int8)[:, None]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        session.run(
-            tf.raw_ops.SaveV2(
-                prefix=path,
-                tensor_names=["a\0\xff/words"] * len(ends),
-                shape_and_slices=[f"{ends[-1]} 1 {start},{end - start}:-" for start, end in pairs],
-                tensors=[values[start:end] for start, end in pairs],
-            )
-        )
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=["a\0\xff/words"] * len(ends),
+        shape_and_slices=[f"{ends[-1]} 1 {start},{end - start}:-" for start, end in pairs],
+        tensors=[values[start:end] for start, end in pairs],
+    )
     (name,) = read(path)
     with checkpoint_reader.CheckpointReader(path) as slices:
         assert [part.start for part in slices.parts(name)] == starts
@@ -350,9 +353,8 @@ def test_convert_copies_every_dtype(tmp_path, monkeypatch):
 
 def test_convert_copies_variables_divided_by_columns(tmp_path):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        wide = tf.compat.v1.get_variable(
-            "wide", [3, 8], partitioner=tf.compat.v1.fixed_size_partitioner(4, axis=1)
-        )
+        columns = tf.compat.v1.fixed_size_partitioner(4, axis=1)
+        wide = tf.compat.v1.get_variable("wide", [3, 8], partitioner=columns)
         tf.compat.v1.get_variable("words", initializer=WORDS)
         session.run(tf.compat.v1.global_variables_initializer())
         want = session.run(tf.convert_to_tensor(wide))
@@ -373,46 +375,39 @@ def test_stored_checkpoints_equal_those_of_stock_tensorflow(strategy, tmp_path):
     assert (made.order, made.hosts, made.tables) == (kept.order, kept.hosts, kept.tables)
 
 
-# Checkpoints like those of a legacy TPUEstimator.
-
-
 def test_inspect_lists_variables_and_tables(tmp_path):
+    """`write_legacy` writes two tables with slots, a helper variable, and a model's variables."""
     path = write_legacy(tmp_path)
     for named in (path, str(tmp_path)):
         found = {one.name: one for one in checkpoint.inspect(named)}
         names = "dense/kernel empty few few/mine global_step note".split()
         assert list(found) == sorted([TABLE, HELPER, f"{HELPER}/Adam", *names])
         words = found[TABLE]
-        assert words == checkpoint.SavedVariable(
-            words.name, (13, 2), tf.float32, (f"{words.name}/Adagrad",), "Adagrad"
-        )
-        assert words.bytes == 4 * 26 * 2
+        slots = (f"{TABLE}/Adagrad",)
+        assert words == checkpoint.SavedVariable(TABLE, (13, 2), tf.float32, slots, "Adagrad")
+        assert words.bytes == 4 * 13 * 2 * 2  # float32, for a table and its accumulators.
         few = found["few"]
         assert (few.optimizer, few.slots) == ("Adam", ("few/Adam/m", "few/Adam/v"))
-        assert (found["few/mine"].optimizer, found["few/mine"].slots) == (None, ())
+        assert (found["few/mine"].optimizer, found["few/mine"].slots) == (None, ())  # No slot.
         assert (found["global_step"].shape, found["global_step"].bytes) == ((), 8)
         assert (found["note"].dtype, found["note"].bytes) == (tf.string, 0)
 
 
 def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
-    by_host = [i for host in range(HOSTS) for i in range(host, 13, HOSTS)]
+    by_host = IN_ORDER_OF[HOSTS]
     tables = {"words": WORDS[by_host], "words/Adagrad": 100 + WORDS[by_host]}
     save(f"{tmp_path}/legacy/model.ckpt-0", {**tables, "global_step": np.int64(0)})
     legacy = {"tables": ["words"], "hosts": HOSTS, "force": True}
     checkpoint.convert(f"{tmp_path}/legacy", f"{tmp_path}/new", source_order="mod", **legacy)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("words")},
-        table_to_config_dict={"words": ee.TableConfig(13, 2)},
-        optimization_parameters=ee.AdagradParameters(0.1),
-        partition_strategy="mod",
-    )
-    batch = {"x": np.array([1, 5, 12])}, {"x": np.ones([3, 2], np.float32)}
-    model_fn = harness.gradient_model_fn(["x"])
+    tables = {"words": ee.TableConfig(13, 2)}
+    spec = harness.tables_spec(tables, ee.AdagradParameters(0.1), partition_strategy="mod")
+    batch = {"words": np.array([1, 5, 12])}, {"words": np.ones([3, 2], np.float32)}
+    model_fn = harness.gradient_model_fn(["words"])
     estimator = harness.estimator(model_fn, spec, tmp_path / "new", batch_size=3)
     estimator.train(harness.input_fn_of([batch]), steps=1)
     got = harness.saved(tmp_path / "new", 1)
     want = {"words": WORDS.copy(), "words/Adagrad": 100 + WORDS, "global_step": 1}
-    want["words/Adagrad"][[1, 5, 12]] += 1
+    want["words/Adagrad"][[1, 5, 12]] += 1  # The square of the gradient, a label of 1.
     want["words"][[1, 5, 12]] -= 0.1 / np.sqrt(want["words/Adagrad"][[1, 5, 12]])
     harness.assert_same(got, want, 1e-6)
     # The record is not saved again, but the graph beside the checkpoint is recognized as ours.
@@ -448,14 +443,8 @@ def test_convert_refuses_invalid_arguments(change, phrase, tmp_path):
     path = write_legacy(tmp_path)
     (tmp_path / "void").mkdir()
     before = sorted(tmp_path.iterdir())
-    arguments = {
-        "source": path,
-        "destination": f"{tmp_path}/new/7",
-        "tables": ["few"],
-        "hosts": 4,
-        "source_order": "mod",
-        **change,
-    }
+    arguments = {"source": path, "destination": f"{tmp_path}/new/7", "tables": ["few"], "hosts": 4}
+    arguments |= {"source_order": "mod", **change}
     for name in ("source", "destination"):
         arguments[name] = arguments[name].format(folder=tmp_path)
     said = harness.refusal(ValueError, checkpoint.convert, **arguments)

@@ -76,7 +76,7 @@ def test_the_programs_saver_is_kept(two_cores, tmp_path):
         return gradient(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
 
     train(estimator(tmp_path, model_fn), 1)
-    assert list(files(tmp_path, 1)) == ["model.ckpt-1.data-00000-of-00001"]
+    assert list(files(tmp_path, 1)) == ["model.ckpt-1.data-00000-of-00001"]  # Ours makes two files.
 
 
 def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
@@ -93,6 +93,7 @@ def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
 
 
 def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
+    """A saver that model_fn made before the table could not list it. A later saver could."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         empty, weight = v1.train.Saver(allow_empty=True), v1.get_variable("weight", [2])
@@ -100,7 +101,7 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
         table = v1.get_variable("table", [4, 3], partitioner=v1.fixed_size_partitioner(2))
         later = v1.train.Saver([weight])
         savers = [empty, listed, named, later]
-        saver.complete(savers, table, "none", on_tpu=False, training=False)
+        saver.complete(savers, table, without="no such name", on_tpu=False, training=False)
         session.run(v1.global_variables_initializer())
         for one, of_model in zip(savers, (None, "weight", "old", "weight"), strict=True):
             path = one.save(session, f"{tmp_path}/model.ckpt")
@@ -124,9 +125,6 @@ def test_a_restored_checkpoint_is_not_saved_again_and_is_deleted_when_oldest(tmp
     # It counts among the kept checkpoints, and is deleted when it is the oldest.
     assert not of_step(0) and not of_step(1)
     assert len(of_step(2)) == len(of_step(3)) == 3
-
-
-# Several hooks save into the same model directory, but only one at a time.
 
 
 ASYNC = [async_checkpoint.AsyncCheckpointSaverHook]
@@ -175,18 +173,20 @@ def test_hooks_save_one_at_a_time(way, others, kind, writing, tmp_path):
         estimator.train(lambda params: input_fn(params).repeat(), hooks=saving, steps=2)
         assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-{2 * number}"
         assert estimator.get_variable_value("global_step") == 2 * number
-    assert len(writing) > 4
+    assert len(writing) > 4  # In two trainings of two steps, more than one hook has saved.
     assert set(writing) == {1}
     assert not list(tmp_path.glob("*_temp"))
 
 
 @pytest.mark.parametrize("kind", ASYNC, ids=lambda kind: kind.__module__.split(".")[0])
 def test_a_single_async_hook_saves_each_step(kind, writing, tmp_path):
-    """In TensorFlow 2 programs, TensorFlow 2.15's hook too writes during training, not after."""
+    """Alone, TensorFlow 2.15's hook saves only at the end: its thread does not find the graph."""
 
     class Wait(tf.compat.v1.train.SessionRunHook):
+        """Waits for each save, because an asynchronous hook skips a save while it writes."""
+
         def before_run(self, run_context):
-            threads = vars(async_hook)
+            threads = vars(async_hook)  # In our hook, or in TensorFlow 2.15's.
             (threads.get("_thread") or threads.get("_save_thread")).join()
 
         def after_run(self, run_context, run_values):

@@ -21,7 +21,7 @@ def test_statistics_of_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
     words = normal(0, 1001, 4)
     words[3, 1], words[9, 0], words[9, 3], words[10] = np.nan, np.inf, -np.inf, 0
-    slot = np.ones_like(words)
+    slot = np.ones_like(words)  # Accumulators only grow: all rows still have the initial value.
     slot[5, 0] = np.nan
     path = write(tmp_path / "a.ckpt", {"words": words, "words/Adagrad": slot}, slices=300)
     seen = []
@@ -29,10 +29,10 @@ def test_statistics_of_norms_and_bad_numbers(piece, tmp_path, monkeypatch):
     assert seen[-1] == (4 * 16016, 4 * 16016)  # Two matrices of 16016 bytes, each read twice.
     norms = np.linalg.norm(np.delete(words, [3, 9], axis=0).astype(np.float64), axis=1)
     assert (found.name, found.rows, found.dimension, found.bytes) == ("words", 1001, 4, 2 * 16016)
-    assert (found.nan, found.infinite) == (2, 2)
+    assert (found.nan, found.infinite) == (1 + 1, 2)  # NaN in the table and in the slot.
     assert found.mean_norm == pytest.approx(norms.mean(), rel=1e-6)
     assert found.largest_norm == pytest.approx(norms.max(), rel=1e-6)
-    assert found.never_trained == 1000  # All rows except the row with NaN.
+    assert found.never_trained == 1001 - 1  # All rows except the slot's row with NaN.
 
 
 def test_statistics_of_a_table_without_finite_values(tmp_path):
@@ -45,7 +45,11 @@ def test_statistics_of_a_table_without_finite_values(tmp_path):
 @pytest.mark.parametrize("optimizer", optimizers.PARAMETERS, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("dimension", [1, 3])
 def test_slots_and_untrained_rows_of_every_optimizer(optimizer, dimension, tmp_path):
-    """The first five of twelve rows were trained. A user-chosen initial value is 0.3 here."""
+    """The first five of twelve rows were trained: their slots have left the initial values.
+
+    A string as `slot.initial` means that the program chooses the value, here 0.3. Then the smallest
+    value tells it if it fills a row, which means nothing in a table with one column.
+    """
     weights = normal(0, 12, dimension)
     variables = {"words": weights, "dense/kernel": weights}
     chosen_only = all(isinstance(slot.initial, str) for slot in optimizer.slots)
@@ -106,10 +110,12 @@ def test_untrained_rows_are_unknown_without_all_slots_of_an_optimizer(tmp_path):
 
 
 BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
+"""Rows of 'words' in data/tpu_checkpoints. The accumulators there are 0.5 higher."""
 
 
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_table_is_in_id_order(strategy, tmp_path):
+    """With 'mod', the checkpoint has the rows host by host: host 0 of 4 has ids 0, 4, 8, 12."""
     folder = str(DATA / "tpu_checkpoints" / strategy)
     converted = checkpoint.convert(folder, f"{tmp_path}/new", ["*"], to="mod", to_hosts=3).path
     for slot, more in ((None, 0), ("Adagrad", 0.5), ("/Adagrad", 0.5)):
@@ -128,7 +134,7 @@ def test_table_needs_an_order_without_a_graph(tmp_path):
     message = refusal(ValueError, checkpoint.table, path, "words")
     assert f"nothing in {path!r} says in which order the rows of 'words' are." in message
     np.testing.assert_array_equal(checkpoint.table(path, "words", order="mod"), BY_ID)
-    by_host = [0, 4, 8, 12, 1, 5, 9, 2, 6, 10, 3, 7, 11]
+    by_host = [0, 4, 8, 12, 1, 5, 9, 2, 6, 10, 3, 7, 11]  # As 'mod' has saved them.
     np.testing.assert_array_equal(checkpoint.table(path, "words", order="div"), BY_ID[by_host])
 
 
@@ -141,6 +147,7 @@ def test_table_refuses_an_order_that_contradicts_the_checkpoint(tmp_path):
     whole = write(tmp_path / "whole.ckpt", {"words": BY_ID})
     with pytest.raises(ValueError, match="order is 'mod', and 'words' is saved in one part"):
         checkpoint.table(whole, "words", order="mod")
+    # A row on each of three hosts is in both orders.
     rows = write(tmp_path / "rows.ckpt", {"words": BY_ID[:3]}, hosts={"words": 3})
     np.testing.assert_array_equal(checkpoint.table(rows, "words", order="mod"), BY_ID[:3])
 
@@ -152,7 +159,8 @@ def test_table_refuses_wrong_arguments():
         next(checkpoint.table_pieces(MOD, "words", rows=0))
 
 
-SHARED = "tower/a_b_shared_embedding"
+assert WORDS == "dense_features/words_embedding/embedding_weights"
+SHARED = "tower/a_b_shared_embedding"  # The table that columns 'a' and 'b' share.
 
 
 @pytest.mark.parametrize(
@@ -229,4 +237,4 @@ def test_work_of_commands_grows_linearly_with_tables(name, tmp_path):
         with cProfile.Profile() as profile:
             COMMANDS[name](path, f"{tmp_path}/out_{count}", tables)
         calls.append(pstats.Stats(profile).total_calls)
-    assert calls[2] < 4.5 * calls[1], calls  # 80 tables against 20.
+    assert calls[2] < 4.5 * calls[1], calls  # 80 tables are 4 times 20.

@@ -13,7 +13,7 @@ import estimator_emb as ee
 v1 = tf.compat.v1
 X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
 SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
-of_each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
+each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
 off_a_tpu = pytest.mark.parametrize("kind", ["plain", SLOW[0]])
 
 
@@ -21,13 +21,13 @@ def input_fn(params=None):
     return tf.data.Dataset.from_tensors(({"x": X}, X[:, :1])).repeat()
 
 
-def squared(y, labels):
+def mse(y, labels):
     return tf.reduce_mean(tf.square(y - labels))
 
 
 def linear(x, labels):
     """Returns the loss of a linear model that begins with zeros."""
-    return squared(x @ v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer()), labels)
+    return mse(x @ v1.get_variable("w", [3, 1], initializer=v1.zeros_initializer()), labels)
 
 
 def minimized(loss, variables=None, step=True):

@@ -5,7 +5,7 @@ import functools
 import harness
 import pytest
 import tensorflow as tf
-from small_programs import input_fn, minimized, squared
+from small_programs import input_fn, minimized, mse
 
 import estimator_emb as ee
 
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.usefixtures("installed")
 def model(features, labels, mode, spec):
     y = features["x"] @ v1.get_variable("w", [3, 1])
     if mode == ee.ModeKeys.PREDICT:
-        return spec(mode, predictions={"y": y, "mean": tf.reduce_mean(y)})
-    loss = squared(y, labels)
+        return spec(mode, predictions={"y": y, "mean": tf.reduce_mean(y)})  # The mean is a scalar.
+    loss = mse(y, labels)
     return spec(mode, loss=loss, train_op=minimized(loss))
 
 
@@ -38,7 +38,7 @@ def test_missing_labels_of_a_plain_estimator_are_named(tmp_path):
 
 @pytest.mark.parametrize("kind, steps, last", [("plain", 2.5, 3), ("local", 2, 2)])
 def test_unusual_arguments_that_tensorflow_estimator_takes_train(kind, steps, last, tmp_path):
-    """2.5 steps, which are three, hooks of a generator, and specs of another mode."""
+    """A fraction of steps, which is rounded up, hooks of a generator, and specs of another mode."""
 
     def of_another_mode(features, labels, mode, spec):
         return model(features, labels, mode, lambda mode, **given: spec("training", **given))
@@ -71,7 +71,7 @@ def test_wrong_arguments_are_explained(kind, tmp_path):
         with pytest.raises((AttributeError, TypeError)) as caught:
             call(estimator, str(tmp_path))
         assert said in str(caught.value)
-    if kind != "canned":
+    if kind != "canned":  # `model` predicts a scalar, which predict cannot divide into examples.
         with pytest.raises((IndexError, ValueError), match="the batch as its first dimension"):
             next(estimator.predict(lambda params=None: input_fn().take(1)))
 
@@ -97,11 +97,11 @@ def test_a_single_hook_of_a_spec_is_told_of_lists(tmp_path):
 
 
 def test_canned_estimators_name_the_wrong_argument(tmp_path):
-    for wrong, given, said in (
+    for wrong, given, said in (  # Arguments of `canned`, input_fn, a part of the error.
         ({"shape": 2}, input_fn, "The shape=[...] of a numeric_column must be"),
         ({}, lambda: input_fn().unbatch(), "and input_fn must batch its Dataset."),
         ({"kind": "DNNRegressor", "hidden_units": 4}, input_fn, "hidden_units must be a list"),
-        ({}, strings, "a feature of strings: turn it into numbers"),
+        ({}, strings, "a feature of strings: turn it into numbers"),  # No advice about labels.
     ):
         with pytest.raises((TypeError, ValueError, tf.errors.OpError)) as caught:
             canned(tmp_path / said, **wrong).train(given, steps=1)

@@ -40,18 +40,20 @@ MADE = {
 
 @pytest.mark.parametrize("runs", MADE, ids=lambda runs: runs.name)
 def test_every_backend_runs_the_checks_of_events_of_a_training(runs, monkeypatch, tmp_path):
-    assert set(MADE) == set(Runs) - {Runs.PLAIN, Runs.DESCRIBED}
+    """Adds a check of each event, and trains until the session would open."""
+    assert set(MADE) == set(Runs) - {Runs.PLAIN, Runs.DESCRIBED}  # All that train a TPUEstimator.
     if runs is Runs.PJRT:
         pytest.importorskip("jax")
     called = []
 
     def noting(event):
         def check(*given):
-            assert getattr(given[0], "call", given[0]).runs is runs
+            call = getattr(given[0], "call", given[0])  # Later events give the graph's `Facts`.
+            assert call.runs is runs
             called.append(event)
-            if event in (Event.CALL, Event.MODEL_RUNS):
+            if event in (Event.CALL, Event.MODEL_RUNS):  # Their checks return a context.
                 return contextlib.nullcontext()
-            hooks = event is Event.GRAPH_COMPLETED
+            hooks = event is Event.GRAPH_COMPLETED  # Its checks return hooks for the session.
             return [tf.compat.v1.train.SessionRunHook()] if hooks else None
 
         return Check(event, lambda call: True, check)
@@ -59,16 +61,17 @@ def test_every_backend_runs_the_checks_of_events_of_a_training(runs, monkeypatch
     monkeypatch.setattr(watching, "CHECKS", [*watching.CHECKS, *map(noting, Event)])
     found = {}
     estimator = MADE[runs](tmp_path, MODEL_FN)
-    estimator.described = tpu_described.metadata(1)
+    # An error ends the training where its session would open. `found` gets the session's arguments.
     with tpu_described._stopped_at(training, "MonitoredTrainingSession", estimator, found):
         estimator.train(input_fn, max_steps=20)
     begins = {
         Runs.LOCAL: [Event.CALL, Event.INPUT_RETURNED, Event.GRAPH_BEGINS],
         Runs.TPU: [Event.CALL, Event.GRAPH_BEGINS],  # tensorflow-estimator checks input_fn itself.
     }
-    of_cores = [Event.CALL, Event.GRAPH_BEGINS, Event.INPUT_RETURNED]  # Read in their graph.
+    # Emulated and PJRT cores call input_fn later, within the graph of the model.
+    of_cores = [Event.CALL, Event.GRAPH_BEGINS, Event.INPUT_RETURNED]
     of_model = [Event.MODEL_RUNS, Event.MODEL_RETURNED, Event.GRAPH_COMPLETED]
-    ended = [Event.GRAPH_FAILED]  # By the session that this test replaces.
+    ended = [Event.GRAPH_FAILED]  # By the error instead of a session.
     assert called == [*begins.get(runs, of_cores), *of_model, *ended]
     added = [type(hook) for hook in found["hooks"]]
-    assert added.count(tf.compat.v1.train.SessionRunHook) == 1
+    assert added.count(tf.compat.v1.train.SessionRunHook) == 1  # The check's.

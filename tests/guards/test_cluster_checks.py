@@ -27,12 +27,9 @@ def task(monkeypatch):
 
 
 def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
-    return harness.configured(
-        model_fn or harness.gradient_model_fn(["x"]),
-        spec,
-        ee.RunConfig(model_dir=str(tmp_path), **kwargs),
-        use_tpu=use_tpu,
-    )
+    config = ee.RunConfig(model_dir=str(tmp_path), **kwargs)
+    model_fn = model_fn or harness.gradient_model_fn(["x"])
+    return harness.configured(model_fn, spec, config, use_tpu=use_tpu)
 
 
 @pytest.mark.parametrize("spec", [SPEC, None], ids=["tables", "no tables"])
@@ -57,7 +54,9 @@ def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
 
 def test_workers_without_a_parameter_server_are_refused(task, tmp_path, same_message):
     task("worker", cluster={job: [CLUSTER[job][0]] for job in ("chief", "worker")})
-    same_message(harness.refusal(ValueError, make, tmp_path))
+    message = harness.refusal(ValueError, make, tmp_path)
+    assert "2 processes that train, and no parameter server" in message  # A chief and a worker.
+    same_message(message)
 
 
 @pytest.mark.parametrize(
@@ -69,14 +68,15 @@ def test_workers_without_a_parameter_server_are_refused(task, tmp_path, same_mes
     ],
 )
 def test_sessions_get_device_filters(job, index, filters, task, tmp_path):
+    """Without filters, a session waits for all processes, also for a worker that never starts."""
     task(job, index)
     assert list(make(tmp_path).config.session_config.device_filters) == filters
     given = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=3)
     config = make(tmp_path, session_config=given).config.session_config
     assert config.inter_op_parallelism_threads == 3
     assert list(config.device_filters) == filters
-    assert not given.device_filters
-    given.device_filters.append("/job:ps")
+    assert not given.device_filters  # The program's own object is unchanged.
+    given.device_filters.append("/job:ps")  # The program's filters are kept.
     config = make(tmp_path, session_config=given).config.session_config
     assert list(config.device_filters) == ["/job:ps"]
 
@@ -88,9 +88,8 @@ def test_synchronous_training_is_refused_before_a_session(
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"])
-        optimizer = tf.compat.v1.train.SyncReplicasOptimizer(
-            tf.compat.v1.train.GradientDescentOptimizer(0.1), replicas_to_aggregate=1
-        )
+        sgd = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        optimizer = tf.compat.v1.train.SyncReplicasOptimizer(sgd, replicas_to_aggregate=1)
         train_op = optimizer.minimize(loss, tf.compat.v1.train.get_global_step())
         hooks = [optimizer.make_session_run_hook(True)]
         return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
@@ -100,7 +99,7 @@ def test_synchronous_training_is_refused_before_a_session(
     message = harness.refusal(ValueError, train, harness.input_fn_of([batch]), max_steps=1)
     assert message.startswith("SyncReplicasOptimizer makes workers take their steps together")
     same_message(message)
-    monkeypatch.delenv("TF_CONFIG")  # One process may use it.
+    monkeypatch.delenv("TF_CONFIG")  # A process alone may use it: its training reaches this hook.
     ends = tf.compat.v1.train.SessionRunHook()
     ends.begin = lambda: 1 / 0
     with pytest.raises(ZeroDivisionError):

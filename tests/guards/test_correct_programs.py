@@ -1,6 +1,8 @@
 """A correct program is told nothing, although it leaves something out or looks like a mistake.
 
-test_left_out.py has the mistakes.
+test_left_out.py has the mistakes. `make` returns an estimator of a model of (x, labels), which
+returns a loss, or a loss and a train_op. `build_graph` ends a call where its session would open.
+`told` and `harness.said` return this package's log lines.
 """
 
 import functools
@@ -9,17 +11,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import (
-    X,
-    build_graph,
-    input_fn,
-    linear,
-    make,
-    minimized,
-    of_each_kind,
-    squared,
-    told,
-)
+from small_programs import X, build_graph, each_kind, input_fn, linear, make, minimized, mse, told
 from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable
 
 import estimator_emb as ee
@@ -46,48 +38,47 @@ def summed(parts):
 
 @summed
 def correct_parts(x, labels):
-    yield squared(layers.dense(x, 1), labels)
-    # The target of Q-learning: a maximum of another network, behind a stopped gradient.
+    yield mse(layers.dense(x, 1), labels)
+    # The target of Q-learning: a maximum of a network that does not train here.
     best = tf.argmax(layers.dense(x, 3, name="target"), 1)
-    yield squared(layers.dense(x, 1), labels + tf.stop_gradient(tf.cast(best[:, None], tf.float32)))
-    y = layers.dense(x, 3, name="straight_through")
-    yield squared(layers.dense(y + tf.stop_gradient(tf.round(y) - y), 1), labels)
+    yield mse(layers.dense(x, 1), labels + tf.stop_gradient(tf.cast(best[:, None], tf.float32)))
+    y = layers.dense(x, 3, name="straight_through")  # Rounds, but passes its gradient on.
+    yield mse(layers.dense(y + tf.stop_gradient(tf.round(y) - y), 1), labels)
 
     @tf.custom_gradient
     def rounded(y):
         return tf.round(y), lambda gradient: gradient
 
-    yield squared(layers.dense(rounded(layers.dense(x, 3, name="own_gradient")), 1), labels)
+    yield mse(layers.dense(rounded(layers.dense(x, 3, name="own_gradient")), 1), labels)
     # REINFORCE: an action is drawn from logits, and the loss has its logarithm.
     logits = layers.dense(x, 3, name="policy")
     action = v1.multinomial(logits, 1)[:, 0]
-    yield tf.reduce_mean(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=logits)
-    )
-    codes = v1.get_variable("codes", [5, 3])
+    entropy = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=action, logits=logits)
+    yield tf.reduce_mean(entropy)
+    codes = v1.get_variable("codes", [5, 3])  # The nearest code trains, found by an argmin.
     distances = tf.reduce_sum(tf.square(x[:, None] - codes[None]), 2)
-    yield squared(layers.dense(tf.gather(codes, tf.argmin(distances, 1)), 1), labels)
-    layers.dense(v1.get_variable("unused", [1, 3]), 3, name="another")
-    sized = v1.get_variable("sized", [3, 1])
-    yield squared(layers.dense(x, 1), labels) / tf.cast(tf.size(sized), tf.float32)
+    yield mse(layers.dense(tf.gather(codes, tf.argmin(distances, 1)), 1), labels)
+    layers.dense(v1.get_variable("unused", [1, 3]), 3, name="another")  # In no loss.
+    sized = v1.get_variable("sized", [3, 1])  # The loss has only its size.
+    yield mse(layers.dense(x, 1), labels) / tf.cast(tf.size(sized), tf.float32)
     limit = v1.get_variable("limit", [], trainable=False)
-    yield squared(layers.dense(tf.cast(x > limit, tf.float32), 1), labels)
+    yield mse(layers.dense(tf.cast(x > limit, tf.float32), 1), labels)
     y = layers.dense(x, 3, name="before_branch")
     branch = tf.cond(tf.reduce_sum(x) > 0, lambda: layers.dense(y, 1), lambda: y[:, :1])
-    yield squared(branch, labels)
+    yield mse(branch, labels)
     w = v1.get_variable("of_loop", [3, 3])
     y = tf.while_loop(lambda i, _: i < 3, lambda i, y: (i + 1, y @ w), [0, x])[1]
-    yield squared(layers.dense(y, 1), labels)
+    yield mse(layers.dense(y, 1), labels)
 
 
 @summed
 def layers_with_a_mode(x, labels):
     for training in (True, False, v1.placeholder_with_default(True, [])):
         y = layers.batch_normalization(layers.dense(x, 3), training=training)
-        yield squared(layers.dense(layers.dropout(y, 0.5, training=training), 1), labels)
+        yield mse(layers.dense(layers.dropout(y, 0.5, training=training), 1), labels)
     y = layers.dense(x, 3, kernel_regularizer=tf.keras.regularizers.l2(0.0))
     y = layers.batch_normalization(y, trainable=False)
-    yield squared(layers.dense(layers.dropout(y, 0.5, None, None, False), 1), labels)
+    yield mse(layers.dense(layers.dropout(y, 0.5, None, None, False), 1), labels)
 
 
 def keras_layers_with_a_mode(x, labels):
@@ -121,29 +112,29 @@ def penalty_minimized_only(x, labels):
 
 def some_penalties(x, labels):
     x = layers.dense(x, 3, kernel_regularizer=PENALTY, name="a")
-    loss = squared(layers.dense(x, 1, kernel_regularizer=PENALTY, name="b"), labels)
+    loss = mse(layers.dense(x, 1, kernel_regularizer=PENALTY, name="b"), labels)
     return loss + losses.get_regularization_loss("a/")
 
 
 def penalty_of_keras(x, labels):
     layer = tf.keras.layers.Dense(1, kernel_regularizer=PENALTY)
-    return squared(layer(x), labels) + tf.add_n(layer.losses)
+    return mse(layer(x), labels) + tf.add_n(layer.losses)
 
 
 def some_variables(x, labels):
-    loss = squared(layers.dense(layers.dense(x, 3, name="a"), 1, name="b"), labels)
+    loss = mse(layers.dense(layers.dense(x, 3, name="a"), 1, name="b"), labels)
     return loss, minimized(loss, v1.trainable_variables("b"))
 
 
 def blocked_on_purpose(x, labels):
     chosen = tf.argmax(layers.dense(x, 3, name="cut"), 1)
-    loss = squared(layers.dense(tf.one_hot(chosen, 3), 1, name="top"), labels)
+    loss = mse(layers.dense(tf.one_hot(chosen, 3), 1, name="top"), labels)
     return loss, minimized(loss, v1.trainable_variables("top"))
 
 
 def adversaries(x, labels):
     made = layers.dense(x, 3, name="generator")
-    loss = squared(layers.dense(made, 1, name="critic"), labels)
+    loss = mse(layers.dense(made, 1, name="critic"), labels)
     ops = [minimized(loss, v1.trainable_variables("critic"), step=False)]
     return loss, tf.group(minimized(-loss, v1.trainable_variables("generator")), *ops)
 
@@ -151,19 +142,19 @@ def adversaries(x, labels):
 def whole_number(x, labels):
     """`get_variable` makes integers trainable by default. An optimizer takes none."""
     count = v1.get_variable("count", [], tf.int32, v1.ones_initializer())
-    loss = squared(layers.dense(x, 1, name="a"), labels) / tf.cast(count, tf.float32)
+    loss = mse(layers.dense(x, 1, name="a"), labels) / tf.cast(count, tf.float32)
     return loss, minimized(loss, v1.trainable_variables("a"))
 
 
 def own_update(x, labels):
     """An average of a program's own decides, and the train_op updates it by an assignment."""
     mean = v1.get_variable("mean", [3])
-    loss = squared(layers.dense(tf.cast(x > mean, tf.float32), 1), labels)
+    loss = mse(layers.dense(tf.cast(x > mean, tf.float32), 1), labels)
     return loss, tf.group(minimized(loss), mean.assign(tf.reduce_mean(x, 0)))
 
 
 def accumulated(x, labels):
-    loss = squared(layers.dense(x, 1), labels)
+    loss = mse(layers.dense(x, 1), labels)
     optimizer = v1.train.GradientDescentOptimizer(0.001)
     pairs = optimizer.compute_gradients(loss)
     sums = [v1.get_variable(f"sum{i}", w.shape, trainable=False) for i, (_, w) in enumerate(pairs)]
@@ -174,7 +165,7 @@ def accumulated(x, labels):
 
 
 def layers_of_features(x, labels):
-    loss = squared(layers.dense(layers.dropout(layers.dense(x, 3, name="a")), 1, name="b"), labels)
+    loss = mse(layers.dense(layers.dropout(layers.dense(x, 3, name="a")), 1, name="b"), labels)
     return loss, minimized(loss, v1.trainable_variables("b"))
 
 
@@ -222,19 +213,26 @@ def calls_of_tensorflow_2(x, labels):
 
 
 CORRECT = [
-    *(correct_parts, layers_with_a_mode, keras_layers_with_a_mode),
+    # Variables get no gradient on purpose, or a gradient past an op that has none.
+    *(correct_parts, some_variables, blocked_on_purpose, adversaries, whole_number),
+    # Layers are given their mode, or belong to a part that does not train.
+    *(layers_with_a_mode, keras_layers_with_a_mode, layers_of_features, keras_layers_of_features),
+    *(phase_of_inference, phase_of_training),
+    # Some regularization losses are used.
     *(penalty_added, penalties_added, penalty_of_variable_added, total_loss),
-    *(penalty_minimized_only, some_penalties, penalty_of_keras, some_variables, adversaries),
-    *(blocked_on_purpose, whole_number, own_update, accumulated, layers_of_features),
-    *(keras_layers_of_features, phase_of_inference, phase_of_training, updates_of_others),
-    *(calls_of_tensorflow_2, weights_of_an_initializer),
+    *(penalty_minimized_only, some_penalties, penalty_of_keras),
+    # Steps, or others instead of them, update each variable. An initializer gives weights.
+    *(own_update, accumulated, updates_of_others, weights_of_an_initializer),
+    calls_of_tensorflow_2,  # Each call has an effect.
 ]
+"""Programs that each look like a mistake, by kind of mistake."""
 
 
 @pytest.mark.fast(8)
-@of_each_kind
+@each_kind
 @pytest.mark.parametrize("build", CORRECT, ids=lambda one: one.__name__)
 def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
+    """test_left_out.py has the mistake that each looks like, and the warning about it."""
     if kind == "emulated" and build is calls_of_tensorflow_2:
         pytest.skip("A TPU refuses summaries.")
     estimator, run = make(kind, tmp_path, build), build_graph if kind == "plain" else harness.run
@@ -244,15 +242,19 @@ def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
 
 
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):
+    """The train_op leaves out the moving averages, but what a hook runs is unknown."""
+
     def build(x, labels):
         return linear(layers.batch_normalization(x, training=True), labels)
 
-    runs = harness.Reads(lambda: v1.get_collection(v1.GraphKeys.UPDATE_OPS))
-    build_graph("train", make("plain", tmp_path, build), hooks=[runs])
+    runs_updates = harness.Reads(lambda: v1.get_collection(v1.GraphKeys.UPDATE_OPS))
+    build_graph("train", make("plain", tmp_path, build), hooks=[runs_updates])
     assert harness.said(caplog) == []
 
 
 def test_an_activation_cast_to_another_float_is_not_read_as_ids(tmp_path, caplog):
+    """A cast of the table's activation 'x' to integers would be a mistake, with a warning."""
+
     def model_fn(features, labels, mode, params):
         halves = tf.cast(features["x"], tf.bfloat16)
         samples = tf.cast(tf.shape(features["x"])[0], tf.float32)
@@ -265,7 +267,7 @@ def test_an_activation_cast_to_another_float_is_not_read_as_ids(tmp_path, caplog
 
 
 def test_a_frozen_teacher_from_a_checkpoint_is_not_named(tmp_path, caplog):
-    """Its labels are an argmax, and no gradient reaches its variables."""
+    """Its variables get no gradient, behind an argmax, but a checkpoint gives their values."""
     with tf.Graph().as_default(), v1.Session() as session:
         by_argmax(tf.constant(X), X[:, :1])
         session.run(v1.global_variables_initializer())
@@ -280,11 +282,8 @@ def test_a_frozen_teacher_from_a_checkpoint_is_not_named(tmp_path, caplog):
     assert harness.said(caplog) == []
 
 
-# The advice about batch normalization.
-
-
 def check_moving_mean(kind, build, model_dir, caplog):
-    """Trains a model with a batch normalization of x, and checks its average and the log."""
+    """Asserts that training a batch normalization of x moves its average and logs nothing."""
     estimator = make(kind, model_dir, build)
     estimator.train(input_fn, max_steps=1)
     assert harness.said(caplog) == []
@@ -293,7 +292,7 @@ def check_moving_mean(kind, build, model_dir, caplog):
     np.testing.assert_allclose(estimator.get_variable_value(name), mean, rtol=1e-5)
 
 
-@of_each_kind
+@each_kind
 def test_update_ops_before_the_optimizer_mend_batch_normalization(kind, tmp_path, caplog):
     """TensorFlow's documentation advises this. Our warning advises `with_updates`, used above."""
 
@@ -327,10 +326,12 @@ def subclassed(keras, layer):
 
 
 @pytest.mark.fast(1)
-@of_each_kind
+@each_kind
 @pytest.mark.parametrize("keras", [tf.keras, v1.keras], ids=["v2", "v1"])
 @pytest.mark.parametrize("make_model", [functional, subclassed, bare])
 def test_the_advice_mends_keras_batch_normalization(kind, keras, make_model, tmp_path, caplog):
+    """Our warning about a Keras layer advises to group `get_updates_for` with the train_op."""
+
     def build(x, labels):
         model = make_model(keras, keras.layers.BatchNormalization(name="bn"))
         loss = linear(model(x, training=True), labels)

@@ -4,7 +4,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import input_fn, linear, make, minimized, of_each_kind, off_a_tpu
+from small_programs import each_kind, input_fn, linear, make, minimized, off_a_tpu
 from tensorflow.python.platform import tf_logging
 
 from estimator_emb.reporting import progress
@@ -38,7 +38,7 @@ def without_step(loss):
 
 
 def in_no_train_op(loss):
-    minimized(loss)
+    minimized(loss)  # This op would count a step.
     return without_step(loss)
 
 
@@ -48,13 +48,13 @@ def of_keras(loss):
 
 
 @pytest.mark.fast(3)
-@of_each_kind
+@each_kind
 @pytest.mark.parametrize("train_op", [without_step, of_keras, in_no_train_op])
 @pytest.mark.parametrize("asked", [{"max_steps": 3}, {"steps": 3}, {}])
 def test_a_train_op_that_counts_no_steps_trains_with_a_warning(
     kind, train_op, asked, tmp_path, caplog
 ):
-    """Stock's warning, which repeats with every step, is hidden after ours."""
+    """Stock's own warning, which repeats with each step, is hidden then."""
     if kind == "emulated" and train_op is in_no_train_op:
         pytest.skip("An emulated TPU cannot tell which ops of the graph its loop runs.")
     if kind == "emulated" and not asked:
@@ -63,24 +63,25 @@ def test_a_train_op_that_counts_no_steps_trains_with_a_warning(
     estimator = estimator_of(kind, tmp_path, train_op)
     try:
         estimator.train(lambda params=None: input_fn().take(9), **asked)
-    except tf.errors.OutOfRangeError:
+    except tf.errors.OutOfRangeError:  # The input ends before the asked steps.
         assert kind == "emulated"  # As on a TPU.
     (message,) = [line for line in harness.said(caplog) if "train_op" in line]
     assert message.startswith("The train_op of model_fn does not increase the global step.")
     assert not stock_warnings(caplog)
     ended = [line for line in harness.said(caplog) if "the input ended" in line]
     advice = "No step raised the global step, by which steps and max_steps count."
+    # Only a training that asks for a number of steps reports that its input has ended.
     assert [line.endswith(advice) for line in ended] == [True] * bool(asked)
-    if kind != "emulated":  # As in stock, the last checkpoint is the first.
+    if kind != "emulated":  # As in stock, only step 0 was saved, with its w: the trained w is lost.
         assert estimator.get_variable_value("global_step") == 0
         assert np.abs(estimator.get_variable_value("w")).max() == 0
 
 
 @off_a_tpu
 def test_a_branch_that_never_raises_the_step_is_shown(kind, tmp_path, caplog, monkeypatch):
-    """Stock's warning shows, and the progress line says it."""
+    """It is not known before the training. Stock's warning is shown, and progress lines tell."""
 
-    def train_op(loss):
+    def train_op(loss):  # The loss is a mean of squares, so never negative.
         return tf.group(tf.cond(loss < 0, lambda: minimized(loss), tf.no_op))
 
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
@@ -118,14 +119,14 @@ def test_a_step_counted_twice_is_logged(kind, train_op, tmp_path, caplog):
         "else counts by it come 2 times as soon. It is raised in "
     )
     maker = train_op if train_op is by_two else minimized
-    line = maker.__code__.co_firstlineno + 2  # Of both makers, the line that raises the step.
+    line = maker.__code__.co_firstlineno + 2  # In both functions, its last line raises the step.
     assert f".py, line {line}, in {maker.__name__}: " in message
     assert message.endswith("Pass global_step to one minimize or apply_gradients only.")
 
 
 @off_a_tpu
 def test_branches_of_a_step_count_once(kind, tmp_path, caplog):
-    def train_op(loss):
+    def train_op(loss):  # Of the two ops that raise the step by 1, one runs.
         step = v1.train.get_global_step()
         with tf.control_dependencies([without_step(loss)]):
             return tf.cond(step % 2 > 0, lambda: step.assign_add(1), lambda: step.assign_add(1)).op

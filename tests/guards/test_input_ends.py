@@ -1,4 +1,8 @@
-"""Inputs that end early, drop an incomplete last batch, or are read ahead."""
+"""Inputs that end early, drop an incomplete last batch, or are read ahead.
+
+`make` returns a TPUEstimator with a table. The batches of `input_of(samples)` have 4 samples. WAYS
+says where an estimator runs: way -> arguments of `make`.
+"""
 
 import logging
 
@@ -82,10 +86,6 @@ def test_an_intended_end_is_not_logged(tmp_path, log):
     assert ended(log) == []
 
 
-def features(ids):
-    return {"id": ids}
-
-
 @pytest.mark.usefixtures("installed")
 @pytest.mark.parametrize("way", ["table", "plain"])
 def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
@@ -108,7 +108,8 @@ def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
 
     def input_fn(params=None):
         signature = tf.TensorSpec([4, 1], tf.int64)
-        return tf.data.Dataset.from_generator(ask, output_signature=signature).map(features)
+        questions = tf.data.Dataset.from_generator(ask, output_signature=signature)
+        return questions.map(lambda ids: {"id": ids})
 
     answers = estimator.predict(input_fn, yield_single_examples=False)
     answered = []
@@ -117,21 +118,26 @@ def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
         (values,) = next(answers).values()
         answered.append(values[0, 0])
     answers.close()
+    # Read a batch ahead, an answer would be to the question before.
     assert answered == [answered[0], answered[1]] * 2 and answered[0] != answered[1]
 
 
 def test_the_programs_own_prefetch_is_kept():
+    """A prediction's dataset gets an option against a prefetch, unless the program sets it."""
+    predict, given = Call(Runs.PLAIN, "predict"), tf.data.Dataset.range(3)
+    assert guarded_input.with_late_reads(predict, given) is not given
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = True
-    asked = tf.data.Dataset.range(3).with_options(options)
-    assert guarded_input.with_late_reads(Call(Runs.PLAIN, "predict"), asked) is asked
+    asked = given.with_options(options)
+    assert guarded_input.with_late_reads(predict, asked) is asked
 
 
 @pytest.mark.usefixtures("installed")
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("way", ["plain", "local"])
 def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)
+    """Only if the dataset repeats and the program gives no steps, and only once."""
+    monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)  # It is reported after a minute.
 
     def batch(number):
         ends = tf.debugging.assert_less(number, np.int64(5), "ends this test")
@@ -157,6 +163,8 @@ def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkey
 
 @pytest.mark.usefixtures("installed")
 def test_only_an_input_of_plain_tensors_warns_that_predict_yields_forever(tmp_path, caplog):
+    """`sparse` reads an iterator, which ends. Stock warns if an op comes after the iterator."""
+
     def model(features, labels, mode):
         total = tf.add_n([tf.reduce_sum(one, 1) for one in features.values()])
         return tf.estimator.EstimatorSpec(mode, predictions=total)
@@ -169,6 +177,6 @@ def test_only_an_input_of_plain_tensors_warns_that_predict_yields_forever(tmp_pa
     estimator = tf.estimator.Estimator(model, str(tmp_path))
     assert [*estimator.predict(sparse)] == [1.0, 5.0]
     assert "yields forever" not in caplog.text
-    tensors = estimator.predict(lambda: {"x": tf.ones([1, 2])})
+    tensors = estimator.predict(lambda: {"x": tf.ones([1, 2])})  # Nothing ends them.
     assert [next(tensors), next(tensors)] == [2.0, 2.0]
     assert "yields forever" in caplog.text

@@ -1,7 +1,7 @@
 """TensorFlow's errors about common mistakes say what to do."""
 
 import contextlib
-import functools
+from functools import partial
 
 import harness
 import numpy as np
@@ -28,25 +28,17 @@ def mapped(function):
     return input_fn().map(lambda batch, labels: ({"x": function(batch["x"])}, labels))
 
 
-tensor = functools.partial(tf.constant, X)
+tensor, once = partial(tf.constant, X), v1.data.make_one_shot_iterator
 OUTSIDE = {
     "Dataset": (input_fn, lambda made: made, None),
-    "iterator": (
-        lambda: v1.data.make_one_shot_iterator(input_fn()),
-        lambda made: made.get_next(),
-        None,
-    ),
+    "iterator": (lambda: once(input_fn()), lambda made: made.get_next(), None),
     "tensor of input_fn": (tensor, lambda made: mapped(lambda x: x + made), None),
     "variable": (lambda: tf.Variable(X[:1]), lambda made: mapped(lambda x: x + made), None),
-    "table of input_fn": (
-        lookup_table,
-        lambda made: mapped(functools.partial(looked_up, made)),
-        None,
-    ),
+    "table of input_fn": (lookup_table, lambda made: mapped(partial(looked_up, made)), None),
     "tensor of model_fn": (tensor, None, lambda made, x: x + made),
     "table of model_fn": (lookup_table, None, looked_up),
 }
-"""What is made outside -> how, and how input_fn or model_fn uses it."""
+"""What is made outside -> (how to make it, how input_fn uses it, how model_fn uses it)."""
 
 
 @pytest.mark.fast(7)
@@ -66,7 +58,7 @@ def test_errors_about_objects_made_outside_say_what_to_do(kind, what, graph, tmp
 
     with pytest.raises((ValueError, RuntimeError)) as raised:
         make(kind, tmp_path, build).train(given, max_steps=1)
-    assert str(raised.value).splitlines()[-1].startswith(OWN_GRAPH)
+    assert str(raised.value).splitlines()[-1].startswith(OWN_GRAPH)  # After TensorFlow's text.
 
 
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
@@ -93,7 +85,7 @@ def test_a_loss_per_sample_of_a_batch_of_unknown_size_gets_advice(tmp_path):
 
 def with_tape(loss, variables):
     with tf.GradientTape() as tape:
-        pass
+        pass  # The tape has no gradients, because the loss exists already.
     return tf.keras.optimizers.legacy.SGD(0.1).minimize(loss, variables, tape=tape)
 
 
@@ -106,6 +98,8 @@ OPTIMIZERS = {
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_a_keras_optimizer_of_a_plain_estimator_says_what_trains(name, tmp_path):
+    """Keras optimizers minimize eager losses, or those of a tape. A model_fn builds a graph."""
+
     def build(x, labels):
         loss = linear(x, labels)
         return loss, OPTIMIZERS[name](loss, v1.trainable_variables())
@@ -115,7 +109,7 @@ def test_a_keras_optimizer_of_a_plain_estimator_says_what_trains(name, tmp_path)
 
 
 def test_a_keras_optimizer_of_a_second_call_says_where_to_make_it(tmp_path):
-    optimizer = tf.keras.optimizers.legacy.SGD(0.1)
+    optimizer = tf.keras.optimizers.legacy.SGD(0.1)  # It keeps the first call's global step.
 
     def build(x, labels):
         loss = linear(x, labels)
@@ -163,12 +157,14 @@ def test_a_misspelt_feature_is_suggested(action, tmp_path):
 @pytest.mark.parametrize(
     "read, key",
     [
-        (lambda params: params["rate"], "rate"),
+        (lambda params: params["rate"], "rate"),  # The line names params.
         (lambda own: own["x"], "x"),  # The batch has this feature.
     ],
     ids=["params", "own"],
 )
 def test_a_missing_key_of_another_dict_is_not_told_the_features(read, key, tmp_path):
+    """The program's params lack the key. The names of the batch's features would mislead."""
+
     def model_fn(features, labels, mode, params):
         return read(params)
 
@@ -179,6 +175,7 @@ def test_a_missing_key_of_another_dict_is_not_told_the_features(read, key, tmp_p
 
 
 def test_kmeans_without_a_seed_is_not_told_that_labels_are_missing(tmp_path):
+    """TensorFlow's error is of a None, as for missing labels, but this model_fn takes no labels."""
     estimator = v1.estimator.experimental.KMeans(2, str(tmp_path), "kmeans_plus_plus")
     with pytest.raises(ValueError, match="'seed'") as error:
         estimator.train(lambda: tf.data.Dataset.from_tensors({"x": X}))

@@ -1,7 +1,8 @@
 """What a training leaves out, or does without effect, is named with its line, once.
 
 Stock tensorflow-estimator trains such models without a message. test_correct_programs.py has models
-that leave something out on purpose.
+that leave something out on purpose. `make` returns an estimator of a model of (x, labels), which
+returns its loss. `build_graph` ends a call where its session would open. `told` returns our log.
 """
 
 import re
@@ -10,7 +11,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import build_graph, input_fn, linear, make, of_each_kind, squared, told
+from small_programs import build_graph, each_kind, input_fn, linear, make, mse, told
 
 import estimator_emb as ee
 
@@ -21,28 +22,28 @@ PENALTY = tf.keras.regularizers.l2(0.1)
 
 
 def lost_penalty(x, labels):
-    return squared(layers.dense(x, 1, kernel_regularizer=PENALTY), labels)
+    return mse(layers.dense(x, 1, kernel_regularizer=PENALTY), labels)
 
 
 def lost_penalty_of_variable(x, labels):
     w = v1.get_variable("w", [3, 1], regularizer=PENALTY)
-    return squared(x @ w, labels)
+    return mse(x @ w, labels)
 
 
 def by_argmax(x, labels):
     chosen = tf.argmax(layers.dense(x, 3, name="cut"), 1)
-    return squared(layers.dense(tf.one_hot(chosen, 3), 1), labels)
+    return mse(layers.dense(tf.one_hot(chosen, 3), 1), labels)
 
 
 def by_python(x, labels):
     hidden = layers.dense(x, 3, name="cut")
     outside = v1.py_func(lambda one: one, [hidden], tf.float32)
-    return squared(layers.dense(tf.reshape(outside, [4, 3]), 1), labels)
+    return mse(layers.dense(tf.reshape(outside, [4, 3]), 1), labels)
 
 
 def undropped(x, labels):
     x = layers.dense(x, 3)
-    return squared(layers.dense(layers.dropout(x, 0.5), 1), labels)
+    return mse(layers.dense(layers.dropout(x, 0.5), 1), labels)
 
 
 def unnormalized(x, labels):
@@ -50,12 +51,12 @@ def unnormalized(x, labels):
         layers.dense(x, 3),
         momentum=0.9,
     )
-    return squared(layers.dense(normalized, 1), labels)
+    return mse(layers.dense(normalized, 1), labels)
 
 
 def unnormalized_images(x, labels):
     x = layers.conv2d(tf.reshape(x, [4, 3, 1, 1]), 2, 1)
-    return squared(layers.dense(layers.flatten(layers.batch_normalization(x)), 1), labels)
+    return mse(layers.dense(layers.flatten(layers.batch_normalization(x)), 1), labels)
 
 
 def layer_of_keras(x, labels):
@@ -124,7 +125,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.fast(8)
-@of_each_kind
+@each_kind
 @pytest.mark.parametrize("build", LEFT_OUT, ids=lambda one: one.__name__)
 def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog, same_message):
     if kind == "emulated" and build is by_python:
@@ -132,16 +133,18 @@ def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog,
     estimator, run = make(kind, tmp_path, build), build_graph if kind == "plain" else harness.run
     for call in ("train", "train", "evaluate"):
         run(call, estimator, input_fn, steps=1)
-    (line,) = told(caplog)
+    (line,) = told(caplog)  # Once, though three graphs leave it out.
     assert line.startswith(LEFT_OUT[build])
     assert re.search(rf"made by .*test_left_out.py, line \d+, in {build.__name__}: ", line)
-    if kind == "plain":
+    if kind == "plain":  # Compares the whole text with tests/messages.json.
         same_message(line.partition(" The op '")[0])
 
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("cores", [None, 1, 2])
 def test_an_update_behind_a_table_that_no_step_runs_is_named(cores, tmp_path, caplog):
+    """The layer's input, and so its update, depends on the activation of a table."""
+
     def model_fn(features, labels, mode, params):
         normalized = layers.batch_normalization(features["x"], training=True, name="bn")
         return harness.minimized(mode, tf.reduce_sum(normalized))
@@ -154,10 +157,10 @@ def test_an_update_behind_a_table_that_no_step_runs_is_named(cores, tmp_path, ca
     assert line.startswith(LEFT_OUT[without_updates])
 
 
-@of_each_kind
+@each_kind
 def test_the_op_that_blocks_all_gradients_is_named(kind, tmp_path, caplog):
     def build(x, labels):
-        return squared(tf.cast(tf.argmax(layers.dense(x, 3), 1), tf.float32), labels)
+        return mse(tf.cast(tf.argmax(layers.dense(x, 3), 1), tf.float32), labels)
 
     train = make(kind, tmp_path, build).train
     message = harness.refusal(ValueError, train, input_fn, max_steps=1)
@@ -179,7 +182,7 @@ def given_kernel(x, labels):
     return linear(y, labels)
 
 
-@of_each_kind
+@each_kind
 @pytest.mark.parametrize(
     "build, name", [(given_embeddings, "given/embeddings"), (given_kernel, "given/kernel")]
 )

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("installed")
 KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated"))]
 SAID = "its steps are done. It waits for TensorFlow to close its dataset"
 AHEAD = 5
-"""Only a prefetch reads this sample."""
+"""Number of a sample that no step needs. Only the dataset's prefetch reads it."""
 
 
 def model_fn(features, labels, mode, spec):
@@ -45,24 +45,24 @@ def make(kind, model_dir):
 @pytest.mark.parametrize("call", ["train", "evaluate", "predict"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog, request):
+    """The call takes one step, and ends while the prefetch is in the op of sample AHEAD."""
     caplog.set_level("INFO", "estimator_emb")
     reached, ended = threading.Event(), threading.Event()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # As in a program.
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
     def sample(i):
         if i == AHEAD:
             reached.set()
             processes.until(lambda: f"{call}: {SAID}" in caplog.text)
-            time.sleep(0.2)
+            time.sleep(0.2)  # A call that did not wait would return now, before `ended`.
             ended.set()
         return np.int64(i)
 
     def input_fn(params=None):
         samples = tf.data.Dataset.range(AHEAD + 1)
-        samples = samples.map(
-            lambda i: tf.ensure_shape(tf.numpy_function(sample, [i], tf.int64), [])
-        )
+        samples = samples.map(lambda i: tf.numpy_function(sample, [i], tf.int64))
+        samples = samples.map(lambda i: tf.ensure_shape(i, []))
         return samples.batch(1, drop_remainder=True).prefetch(AHEAD + 1)
 
     class Hook(v1.train.SessionRunHook):
@@ -79,7 +79,7 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog,
         getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
     assert ended.is_set()
     assert f"{SAID}, whose current op must end first. Ctrl-C ends the process." in caplog.text
-    with pytest.raises(KeyboardInterrupt):  # Afterwards it has Python's handler again.
+    with pytest.raises(KeyboardInterrupt):  # After the call, Ctrl-C has Python's handler again.
         signal.raise_signal(signal.SIGINT)
 
 
@@ -90,7 +90,7 @@ import tensorflow as tf
 import id_program
 
 def wait(i):
-    time.sleep(10_000 * i)
+    time.sleep(10_000 * i)  # The second batch hangs.
     return np.zeros([4, 1], np.int64)
 
 def batch(i):
@@ -121,19 +121,20 @@ def test_ctrl_c_ends_a_call_that_waits_for_its_dataset(tmp_path):
         process.communicate()
 
 
-def test_no_thread_starts_during_python_shutdown(tmp_path, monkeypatch):
-    """A thread started then never runs, and waiting for it would hang."""
+@pytest.mark.parametrize("shutdown, threads", [(False, 1), (True, 0)])
+def test_no_thread_starts_during_python_shutdown(shutdown, threads, tmp_path, monkeypatch):
+    """The thread that says that a call waits would never run, and waiting for it would hang."""
     started = []
     values = make("plain", tmp_path).predict(lambda: one_batch().repeat())
     next(values)
-    monkeypatch.setattr(sys, "is_finalizing", lambda: True)
+    monkeypatch.setattr(sys, "is_finalizing", lambda: shutdown)
     monkeypatch.setattr(threading.Timer, "start", lambda timer: started.append(timer))
     values.close()
-    assert not started
+    assert len(started) == threads
 
 
 def test_a_session_is_freed_with_its_call(tmp_path):
-    """No garbage collection is needed to free it."""
+    """Garbage collections are off: a reference cycle would keep the session."""
     sessions = []
 
     class Hook(v1.train.SessionRunHook):

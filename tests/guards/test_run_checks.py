@@ -1,4 +1,9 @@
-"""Training or evaluating nothing, or without labels, is an error. No steps left are logged."""
+"""Training or evaluating nothing, or without labels, is an error. No steps left are logged.
+
+`make` returns a TPUEstimator with a table. The batches of `input_of(samples)` have 4 samples. WAYS
+says where an estimator runs: way -> arguments of `make`. `same_message` compares a
+whole message with tests/messages.json.
+"""
 
 import logging
 
@@ -20,7 +25,7 @@ NOTHING_TO_TRAIN = "train: input_fn yielded no batch"
 
 @pytest.fixture
 def log(caplog):
-    """Returns a function that returns our log lines since its last call."""
+    """Returns a function that returns this package's log lines since its last call."""
     caplog.set_level(logging.WARNING, "estimator_emb")
 
     def lines():
@@ -32,6 +37,7 @@ def log(caplog):
 
 
 def check_input_ends(begin, call, *args, **kwargs):
+    """Asserts that a call raises OutOfRangeError, and returns the message, which starts so."""
     with pytest.raises(tf.errors.OutOfRangeError) as error:
         call(*args, **kwargs)
     assert error.value.message.startswith(begin)
@@ -39,7 +45,7 @@ def check_input_ends(begin, call, *args, **kwargs):
 
 
 def check_reads_input(call, estimator, **kwargs):
-    """Asserts that a call reads its input, and ends it there."""
+    """Asserts that a call reads its input, which ends the call by an error."""
     if call != "predict":
         kwargs["steps"] = 1
     with pytest.raises(ZeroDivisionError):
@@ -51,9 +57,10 @@ def check_reads_input(call, estimator, **kwargs):
     [pytest.param(way, marks=[pytest.mark.slow] * (way != "host, pipelined")) for way in WAYS],
 )
 def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
+    """A training on the host, not pipelined, only warns: it ends without an error, as in stock."""
     estimator = make(tmp_path, **WAYS[way])
     raises_error = way.startswith("emulated") or "pipelined" in way  # The first lookup fails.
-    estimator.train(input_of(16), max_steps=2)  # A step takes 4 samples.
+    estimator.train(input_of(16), max_steps=2)  # A step takes 4 samples, so 3 are no batch.
     if raises_error:
         check_input_ends(NOTHING_TO_TRAIN, estimator.train, input_of(3), max_steps=4)
     else:
@@ -63,11 +70,10 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     message = check_input_ends(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
     if way == "host, pipelined":
         same_message(message)
-    assert not (tmp_path / "eval").exists() or not list((tmp_path / "eval").glob("events*"))
+    assert not list(tmp_path.glob("eval/events*"))  # No results were written.
     assert estimator.get_variable_value("global_step") == 2
-    # A TPU requires both of two requested batches. Elsewhere a single batch is an evaluation.
     log()
-    if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:
+    if "use_tpu" in WAYS[way] or "eval_on_tpu" in WAYS[way]:  # Off a TPU, one batch is enough.
         assert estimator.evaluate(input_of(4), steps=2)["global_step"] == 2
     if "use_tpu" in WAYS[way]:
         check_input_ends(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0))
@@ -75,17 +81,19 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
 
 
 def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
+    """The hook saves where the input stands: at its end, from which the second training resumes."""
     estimator = without_tables(tmp_path)
     hooks = [CheckpointInputPipelineHook(estimator)]
     estimator.train(input_of(8), hooks=hooks)
     log()
     estimator.train(input_of(8), hooks=hooks)
     (line,) = (line for line in log() if line.startswith(NOTHING_TO_TRAIN))
+    assert "if that was its end, nothing is left: repeat() the dataset" in line
     same_message(line)
 
 
 @pytest.mark.parametrize(
-    "use_tpu, samples",
+    "use_tpu, samples",  # 4 of the evaluation's samples are a batch. A TPU needs all 3 batches.
     [(True, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(False, 0), (True, 4)])],
 )
 def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path):
@@ -111,10 +119,11 @@ def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
     result = estimator.evaluate(input_of(16), steps=2)
     path = estimator.latest_checkpoint()
     check_reads_input("evaluate", make(untrained, **WAYS[way]), checkpoint_path=path)
-    assert log() == []
+    assert log() == []  # The weights of `checkpoint_path` are trained.
     estimator = make(warm, **WAYS[way], warm_start_from=str(trained))
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
     (line,) = log()
+    assert f"Only the weights that warm_start_from names come from {trained}" in line
     same_message(line)
 
 
@@ -129,8 +138,8 @@ def test_a_reached_max_steps_is_logged(way, tmp_path, log, same_message):
         (line,) = log()
         assert f"is at step 2, so max_steps={max_steps} is reached: nothing was trained" in line
         same_message(line)
-    harness.refusal(ValueError, estimator.train, input_of(16), max_steps=0)
-    check_reads_input("train", estimator)
+    harness.refusal(ValueError, estimator.train, input_of(16), max_steps=0)  # As stock.
+    check_reads_input("train", estimator)  # With steps=1, there is a step to train.
     assert log() == []
 
 
@@ -151,7 +160,7 @@ def test_only_errors_about_none_mention_missing_labels(error, explained):
     facts = Facts(Call(Runs.LOCAL, mode="train", model_fn=lambda features, labels: None))
     facts.batch = ModelBatch(None, labels=None)
     guarded_input.missing_labels(facts, error)
-    assert str(error) == before  # input_fn returned nothing.
+    assert str(error) == before  # Features are None too: input_fn returned nothing.
     facts.batch = ModelBatch({}, labels=None)
     guarded_input.missing_labels(facts, error)
     assert str(error).startswith(before.rstrip("."))
@@ -159,6 +168,7 @@ def test_only_errors_about_none_mention_missing_labels(error, explained):
 
 
 def test_predictions_explain_only_lines_that_read_labels():
+    """A prediction has no labels. The failing line tells by the word whether it read labels."""
     facts = Facts(Call(Runs.LOCAL, mode="infer", model_fn=lambda features, labels: None))
     facts.batch = ModelBatch({}, labels=None)
     said = "In model_fn, labels is None in mode 'infer', as for every prediction and export: return"

@@ -56,16 +56,12 @@ def listed(words, model_dir, oov=1):
 
 
 def canned(column, model_dir):
-    return tf.estimator.DNNRegressor(
-        [2], [tf.feature_column.embedding_column(column, 2)], str(model_dir)
-    )
+    columns = [tf.feature_column.embedding_column(column, 2)]
+    return tf.estimator.DNNRegressor([2], columns, str(model_dir))
 
 
-def linear(column, model_dir):
-    return tf.estimator.LinearRegressor([column], str(model_dir))
-
-
-KINDS = {"tables": tables, "canned": canned, "linear": linear}
+KINDS = {"tables": tables, "canned": canned}
+KINDS["linear"] = lambda column, folder: tf.estimator.LinearRegressor([column], str(folder))
 
 
 def input_fn(params=None):
@@ -84,6 +80,7 @@ CALLS = {
 
 
 def refused(call, estimator):
+    """Asserts that a call refuses the vocabulary, and returns the error's message."""
     with pytest.raises(ChangedVocabulary) as error:
         call(estimator)
     message = str(error.value)
@@ -97,15 +94,17 @@ def refused(call, estimator):
     "kind", ["tables", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
 )
 def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
+    """The same words are accepted, also from a file instead of a list, or the other way round."""
     folder = tmp_path / "model"
     module = fc if kind == "tables" else tf.feature_column
     train(KINDS[kind](column(module, WORDS, tmp_path), folder))
     before = harness.saved(folder, 1)
-    for words in (["fig", "apple", "pear"], ["kiwi", *WORDS[1:]]):
+    for words in (["fig", "apple", "pear"], ["kiwi", *WORDS[1:]]):  # Another order, another word.
         estimator = KINDS[kind](column(module, words, tmp_path), folder)
+        # All calls share the comparison, so only one of these cases tries them all.
         for call in CALLS.values() if kind == "tables" and "kiwi" in words else [train]:
             assert f"'{folder}/model.ckpt-1': it had 3 words, and now" in refused(call, estimator)
-    assert harness.last_step(folder) == 1
+    assert harness.last_step(folder) == 1  # The refused trainings saved nothing.
     assert all(np.array_equal(before[name], now) for name, now in harness.saved(folder, 1).items())
     train(KINDS[kind](column(module, WORDS, tmp_path), folder))
     record = (folder / RECORD).read_bytes()
@@ -140,15 +139,16 @@ def test_equivalent_vocabularies_have_the_same_record(piece, tmp_path, monkeypat
 
 
 def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
-    """The record keeps the vocabulary of a column that a later training leaves out."""
+    """Two columns may have the key 'fruit', each with its own vocabulary."""
     one, two, three = [3, "a"], [4, "b"], [4, "c"]  # Number of words, checksum.
     write = vocabulary_record.write
     write(str(tmp_path), {"fruit": [one, two]}, continues=False)
-    write(str(tmp_path), {"fruit": [one]}, continues=True)
+    write(str(tmp_path), {"fruit": [one]}, continues=True)  # Leaves `two` out: the record keeps it.
     path = f"{tmp_path}/model.ckpt-1"
     vocabulary_record.check_unchanged(path, {"fruit": [two, one]})
-    with pytest.raises(ChangedVocabulary):
+    with pytest.raises(ChangedVocabulary):  # `three` is new and `two` is gone.
         vocabulary_record.check_unchanged(path, {"fruit": [one, three]})
+    # A training from scratch begins a new record, without `one` and `two`.
     write(str(tmp_path), {"fruit": [three], "Äpfel": []}, continues=False)
     text = '{\n "fruit": [\n  [\n   4,\n   "c"\n  ]\n ],\n "Äpfel": []\n}\n'
     assert (tmp_path / RECORD).read_text() == text
@@ -160,20 +160,22 @@ def test_a_grown_vocabulary_is_refused_unless_the_record_is_unreadable(
     tmp_path, caplog, same_message
 ):
     train(listed(WORDS, tmp_path))
+    # Another number of rows needs no record: it does not fit the checkpoint's shapes.
     with pytest.raises(tf.errors.InvalidArgumentError, match="does not fit the program"):
         train(listed([*WORDS, "kiwi"], tmp_path))
     # The same shape, but with four words instead of three and a row for unknown words.
     grown = listed([*WORDS[:2], "kiwi", "fig"], tmp_path, oov=0)
-    same_message(refused(train, grown))
+    same_message(refused(train, grown))  # Compares the text with tests/messages.json.
     refused(CALLS["evaluate"], listed(WORDS[::-1], tmp_path))  # As many words.
-    (tmp_path / RECORD).write_text("[")
-    CALLS["evaluate"](grown)
     file = tmp_path / RECORD
+    file.write_text("[")  # No JSON.
+    CALLS["evaluate"](grown)
     assert f"{file} cannot be read: vocabularies are not compared with it." in harness.said(caplog)
 
 
 @pytest.mark.slow
 def test_a_folder_without_a_record_is_accepted(tmp_path):
+    """Stock tensorflow-estimator writes no record. The next training here begins the record."""
     train(listed(WORDS, tmp_path))
     (tmp_path / RECORD).unlink()
     CALLS["evaluate"](listed(WORDS[::-1], tmp_path))

@@ -23,6 +23,7 @@ def model_fn(features, labels, mode, params):
 
 
 def build(tmp_path, cores, dense, labels, model_fn=model_fn):
+    """Builds a training with 4 samples of feature 'x', `dense` of 'd' and `labels` of label 'y'."""
     estimator = harness.estimator(model_fn, SPEC, tmp_path, num_shards=cores)
     features = {"x": np.array([0, 1, 2, 3]), "d": np.ones([dense, 1], np.float32)}
     batches = [(features, {"y": np.ones([labels, 1], np.float32)})]
@@ -43,14 +44,14 @@ def reshapes_wrongly(features, labels, mode, params):
 
 @pytest.mark.parametrize("cores", [None, 1, 2])
 @pytest.mark.parametrize(
-    "dense, labels, model, named",
+    "dense, labels, model, named",  # named: what the error says of the samples of 'd' and 'y'.
     [
         (4, 3, model_fn, [LABELS]),
         (3, 4, model_fn, [DENSE]),
-        (6, 4, raises, []),
+        (6, 4, raises, []),  # The model's own error is not of shapes.
         (4, 3, reshapes_wrongly, [LABELS]),
         (3, 3, transposes_wrongly, [DENSE, LABELS]),
-        # The batch is the last dimension, or is flattened.
+        # With a multiple of 4 samples, the batch may be flattened or be another dimension.
         (4, 8, reshapes_wrongly, []),
         (768, 3, transposes_wrongly, [LABELS]),
         (768, 4, transposes_wrongly, []),
@@ -64,7 +65,7 @@ def test_only_shape_errors_name_wrong_numbers_of_samples(
     _, *said = str(error.value).splitlines()  # The first line is TensorFlow's.
     lines = [line for line in said if " expected." in line]
     assert [line.partition("expected.")[0] + "expected." for line in lines] == named
-    assert all(REMEDY in line for line in lines[-1:])
+    assert all(REMEDY in line for line in lines[-1:])  # At the end of the message.
     if cores == 2 and model is model_fn:
         same_message(lines[-1])
 
@@ -105,9 +106,8 @@ def test_unknown_shapes_are_named_on_an_emulated_tpu(tmp_path):
     with pytest.raises(ValueError) as error:
         estimator.train(unknown_shapes([(4, 4, 4)]), steps=1)
     first, *lines = str(error.value).splitlines()
-    assert first.startswith(
-        "The features to the model returned by input_fn must have static shape."
-    )
+    begin = "The features to the model returned by input_fn must have static shape."
+    assert first.startswith(begin)
     begins = [line.partition(":")[0] for line in lines]
     assert begins == [f"{name} has shape (None, 1)" for name in ("features['d']", "labels['y']")]
 
@@ -119,7 +119,7 @@ def test_predict_names_wrong_numbers_of_samples_on_an_emulated_tpu(cores, sparse
 
     def without_labels(features, labels):
         x = features["x"]
-        x = tf.sparse.from_dense(x[:, None] + 1) if sparse else x
+        x = tf.sparse.from_dense(x[:, None] + 1) if sparse else x  # It leaves out zeros.
         return {"d": features["d"], "x": x}
 
     def input_fn(params):
@@ -158,7 +158,7 @@ MEANT = {
 
 
 def warnings_about_pairs(losses, directory, cores, static, caplog):
-    """Builds a training on the sum of the losses, and returns the warnings."""
+    """Builds a training on the sum of the losses, and returns the warnings about pairs."""
 
     def model_fn(features, labels, mode, params):
         logits = tf.compat.v1.layers.dense(features["x"], 1)
@@ -176,12 +176,11 @@ def warnings_about_pairs(losses, directory, cores, static, caplog):
 
 
 @pytest.mark.fast(2)
-@pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])
+@pytest.mark.parametrize("cores, size", [(None, 4), (None, None), (2, 2)])  # None: unknown.
 def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
     told = warnings_about_pairs(MISTAKES, tmp_path, cores, size is not None, caplog)
-    of_lines = {
-        int(re.search(r"counts.py, line (\d+), in <lambda>: ", one)[1]): one for one in told
-    }
+    line_in = re.compile(r"counts.py, line (\d+), in <lambda>: ")
+    of_lines = {int(line_in.search(one)[1]): one for one in told}
     assert len(told) == len(MISTAKES)
     for kind, loss in MISTAKES.items():
         assert of_lines[loss.__code__.co_firstlineno].startswith(
@@ -191,6 +190,6 @@ def test_labels_that_broadcast_cause_a_warning(cores, size, tmp_path, caplog):
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("static", [False, True])  # Whether the batch's size is known.
 def test_intended_pairs_cause_no_warning(static, tmp_path, caplog):
     assert warnings_about_pairs(MEANT, tmp_path, None, static, caplog) == []

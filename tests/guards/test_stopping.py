@@ -1,4 +1,8 @@
-"""SIGTERM, SIGHUP and Ctrl-C end a training after its current step, and save the model."""
+"""SIGTERM, SIGHUP and Ctrl-C end a training after its current step, and save the model.
+
+`make` and `without_tables` return a TPUEstimator for the batches of `input_of(samples)`. WAYS says
+where it runs: way -> arguments of `make`.
+"""
 
 import contextlib
 import logging
@@ -23,13 +27,9 @@ from estimator_emb.guards import stopping
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 
 tf1 = tf.compat.v1
-
 SAVED = "The model is saved in {}: run the program again to go on from there."
-DEFAULTS = {
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-    signal.SIGINT: signal.default_int_handler,
-}
+DEFAULTS = dict.fromkeys((signal.SIGTERM, signal.SIGHUP), signal.SIG_DFL)
+DEFAULTS[signal.SIGINT] = signal.default_int_handler
 
 
 def input_that_sends(number, batch, repeat=1):
@@ -80,7 +80,7 @@ def handlers(caplog):
 def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, caplog, monkeypatch):
     # A busy machine may take long between two signals.
     monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 600.0)
-    options = {**WAYS[way], "iterations": 50 if way != "host" else 1}
+    options = {**WAYS[way], "iterations": 50 if way != "host" else 1}  # Steps of a TPU's loop.
     estimator = make(tmp_path, **options)
     hooks = [CheckpointInputPipelineHook(estimator, "ignore")]
     with pytest.raises(KeyboardInterrupt if number == signal.SIGINT else SystemExit) as ended:
@@ -88,9 +88,10 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
         estimator.train(input_that_sends(number, batch=5, repeat=2), hooks=hooks, max_steps=50)
     if number != signal.SIGINT:
         assert ended.value.code == 128 + number
-    assert len(ended.traceback) < 8 and ended.value.__suppress_context__  # Few frames.
+    assert len(ended.traceback) < 8 and ended.value.__suppress_context__  # Without TensorFlow's.
     step = int(estimator.get_variable_value("global_step"))
-    # A loop of 50 steps ends with the step that got the signal, or the next.
+    # A step takes a batch for each core. Training ends with the step that got the signal, as it
+    # read batch 5, or with the next. A pipelined lookup reads a batch ahead.
     per_step = 2 if "2 cores" in way else 1
     assert 4 // per_step <= step <= 5 // per_step + 2
     saved = f"{tmp_path}/model.ckpt-{step}"
@@ -110,28 +111,31 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
 
     with pytest.raises(SystemExit) as ended:
         estimator.train(input_fn, max_steps=2)
-    assert ended.value.code == 143  # 128 + SIGTERM.
+    assert ended.value.code == 128 + signal.SIGTERM
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
     assert stopping.received() == 0  # No training runs any more.
 
 
 def test_another_signal_ends_the_process_at_once(monkeypatch, capsys):
-    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 0.0)
+    monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 0.0)  # None is taken for a repetition.
     monkeypatch.setattr(os, "_exit", lambda status: print(status, file=sys.stderr))
-    with pytest.raises(SystemExit), stopping.at_end_of_step("", True):
+    with pytest.raises(SystemExit), stopping.at_end_of_step(model_dir="", is_chief=True):
         for _ in range(2):
             with contextlib.suppress(SystemExit):
                 os.kill(os.getpid(), signal.SIGTERM)
-    assert capsys.readouterr().err == "estimator_emb: SIGTERM again: ended at once.\n143\n"
+    status = 128 + signal.SIGTERM  # Which `os._exit` prints above.
+    said = f"estimator_emb: SIGTERM again: ended at once.\n{status}\n"
+    assert capsys.readouterr().err == said
 
 
 def test_one_of_several_hosts_ends_when_all_agree():
-    with pytest.raises(SystemExit, match="143"):  # 128 + SIGTERM, the agreed signal.
+    """This host gets a SIGHUP, and trains on until the hosts agree on another host's SIGTERM."""
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
         with stopping.at_end_of_step("", True, alone=False) as (training,):
-            with stopping.evaluating():
+            with stopping.evaluating():  # Only the log line about a signal depends on this.
                 assert training.evaluates
             assert not training.evaluates
-            training.before_run(None)
+            training.before_run(None)  # Before the first step, a signal would end it at once.
             os.kill(os.getpid(), signal.SIGHUP)
             assert stopping.received() == signal.SIGHUP and not stopping.requested()
             stopping.agree(signal.SIGTERM)
@@ -140,7 +144,7 @@ def test_one_of_several_hosts_ends_when_all_agree():
 
 def test_a_keyboard_interrupt_without_a_signal_is_raised():
     with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True):
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt  # As a program may, without Ctrl-C.
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
@@ -162,29 +166,28 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
     train = without_tables(tmp_path).train
     with pytest.raises(SystemExit) as ended:
         train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
-    assert ended.value.code == 143
+    assert ended.value.code == 128 + signal.SIGTERM
     state = tmp_path / "checkpoint"
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
 
 
 @pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_the_programs_own_handler_is_kept(ignored, tmp_path):
-    """The handler may also ignore the signal, as a shell sets it for a background job."""
+    """SIGTERM, which the program handles or ignores, does not end the training. SIGINT does."""
     received, steps = [], []
     own = signal.SIG_IGN if ignored else lambda number, frame: received.append(number)
     signal.signal(signal.SIGTERM, own)
 
     def interrupt():
         steps.append(1)
-        if len(steps) == 4:  # This signal still has our handler.
+        if len(steps) == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
+    hooks, sends = [harness.AfterStep(interrupt)], input_that_sends(signal.SIGTERM, 2)
     with pytest.raises(KeyboardInterrupt):
-        make(tmp_path).train(
-            input_that_sends(signal.SIGTERM, 2), hooks=[harness.AfterStep(interrupt)], max_steps=40
-        )
+        make(tmp_path).train(sends, hooks=hooks, max_steps=40)
     assert received == ([] if ignored else [signal.SIGTERM])
-    assert harness.last_step(tmp_path) in (4, 5)
+    assert harness.last_step(tmp_path) in (4, 5)  # The step of SIGINT, or the next.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
@@ -193,7 +196,7 @@ def test_an_error_after_a_signal_is_raised(tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
         raise ValueError("of the program")
 
-    with pytest.raises(ValueError, match="of the program"):
+    with pytest.raises(ValueError, match="of the program"):  # Not SystemExit.
         without_tables(tmp_path).train(input_of(16), hooks=[harness.AfterStep(fail)], max_steps=2)
 
 
@@ -208,10 +211,11 @@ def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
     thread = threading.Thread(target=train, args=[input_of(16)], kwargs=arguments)
     thread.start()
     thread.join()
-    assert seen == [list(DEFAULTS.values())]
+    assert seen == [list(DEFAULTS.values())]  # Python lets only the main thread set others.
 
 
 def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
+    """An event loop learns of signals by its own file descriptor."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
@@ -225,6 +229,7 @@ def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
 
 
 def test_a_forked_process_has_default_handlers(tmp_path):
+    """Pools end their processes by SIGTERM, which must not wait for the end of a step."""
     status = []
 
     def fork():
@@ -248,7 +253,8 @@ def test_a_signal_ends_train_and_evaluate_in_an_evaluation(use_tpu, tmp_path, ca
     sends = ee.EvalSpec(input_that_sends(signal.SIGTERM, 3), 90, throttle_secs=0)
     with pytest.raises(SystemExit) as ended:
         ee.train_and_evaluate(estimator, train, sends)
-    assert ended.value.code == 143 and len(ended.traceback) < 14  # Few frames are shown.
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert len(ended.traceback) < 14  # Without TensorFlow's frames.
     # The evaluation is abandoned, but the model that it was to evaluate is saved.
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-2"
     assert not list(tmp_path.glob("eval/events*"))
@@ -298,6 +304,8 @@ print("goes on", flush=True)
 @pytest.mark.any_version
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
+    # With "steps" the training goes on until the signal, with "hangs" it needs a second signal. The
+    # status is 128 + the signal, but after a KeyboardInterrupt Python itself ends by SIGINT.
     "runner, how, number, status",
     [
         ("run", "steps", signal.SIGINT, 130),
@@ -337,7 +345,7 @@ def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_pat
     assert process.returncode == status, log
     lines = log[log.index(f"{number.name}: training ends with this step.") :].splitlines()
     lines = [line for line in lines if not line.startswith("estimator_emb: step ")]
-    assert len(lines) <= 14, log
+    assert len(lines) <= 14, log  # At most the log lines and a traceback of the program's frames.
     if how == "hangs":
         assert lines[-1] == f"estimator_emb: {number.name} again: ended at once."
         return

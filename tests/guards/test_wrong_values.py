@@ -15,40 +15,45 @@ v1 = tf.compat.v1
 
 
 def test_wrong_metrics_are_refused():
-    for metrics, runs, said in (
+    for metrics, runs, said in (  # What the metric_fn returns, where, and what the error says.
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
         ({1: (tf.ones([]), tf.ones([]))}, Runs.LOCAL, "for 1."),
         ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
         ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
     ):
         spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=(lambda one: one, [1]))
-        facts = Facts(Call(runs, mode="eval", model_fn=refusal))
-        function, _ = model.model_values(facts, spec).eval_metrics
-        assert said in refusal(TypeError, function, metrics)
+        facts = Facts(Call(runs, mode="eval", model_fn=lambda: None))
+        # The check puts its own function around the spec's, which returns what it is given.
+        checked, _ = model.model_values(facts, spec).eval_metrics
+        assert said in refusal(TypeError, checked, metrics)
 
 
 def test_a_shape_error_without_the_programs_spec_says_that_features_are_ids():
+    """The program makes the spec, but does not give it to its TPUEstimator."""
     spec, explained = tables_spec({"mine": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1)), []
     for error, runs, has_spec in (
         (ValueError("wrong shape"), Runs.LOCAL, False),
         (ValueError("wrong"), Runs.LOCAL, False),
         (ValueError("wrong shape"), Runs.LOCAL, True),
-        (ValueError("wrong shape"), Runs.PLAIN, False),
+        (ValueError("wrong shape"), Runs.PLAIN, False),  # An Estimator takes no spec.
         (RuntimeError("wrong shape"), Runs.LOCAL, False),
     ):
         facts = Facts(Call(runs, has_spec=has_spec))
         facts.batch = ModelBatch({"mine": 1, "of no spec": 1}, None)
         model.model_errors(facts, error)
         explained.append("features ['mine'] as input_fn yields them" in str(error))
-    assert explained == [True, False, False, False, False], spec  # Errors look for live specs.
+    # `spec` must still be alive here: the check looks for specs among all objects.
+    assert explained == [True, False, False, False, False], spec
 
 
 def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
+    """Labels [4] broadcast against predictions [4, 1]: each label meets each prediction."""
     facts = Facts(Call(Runs.LOCAL, mode="train"))
     with tf.Graph().as_default():
         x, labels, any_shape = (v1.placeholder(tf.float32, one) for one in ([4, 1], [4], None))
         facts.batch = ModelBatch(x, labels)
         pairs = [tf.abs(x) - labels * tf.cast(tf.size(x), tf.float32), labels - x]
+        # One shape, a shape that is unknown, a single sample, or only one side is of the batch.
         rows = [x - labels[:, None], x - any_shape, x[:1] - labels[:1], x - tf.ones([4])]
         rows += [labels - tf.reshape(labels, [4, 1]), labels - tf.ones([4, 1])]
         loss = tf.add_n([tf.reduce_sum(one) for one in pairs + rows])
@@ -58,10 +63,12 @@ def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
 
 
 def test_an_activation_compared_as_an_id_is_logged(caplog):
+    """Casts to integers and comparisons read ids. 'x' and 'y' are features of a table."""
     table = types.SimpleNamespace(features=[types.SimpleNamespace(key=key) for key in "xy"])
     facts = Facts(Call(Runs.LOCAL, tables=[table]))
     with tf.Graph().as_default():
         x, other = v1.placeholder(tf.float32, [4, 1]), v1.placeholder(tf.float32, [4, 1])
+        # 'other' is of no table, and the activation of 'y' is not a tensor.
         facts.batch = ModelBatch({"x": x, "other": other, "y": [x]}, None)
         for one in (x, tf.reshape(x, [4]), other, x + 1.0):
             tf.cast(one, tf.int32, name="ids"), tf.cast(one, tf.float64), tf.equal(one, 2.0)

@@ -52,17 +52,11 @@ def input_fn(params):
     return batches.map(lambda word: {"word": word[:, tf.newaxis]})
 
 def train(model_dir, use_tpu=False):
+    config = ee.RunConfig(tpu_config=ee.TPUConfig(iterations_per_loop=5, device="host"))
+    sizes = dict.fromkeys(["train_batch_size", "eval_batch_size", "predict_batch_size"], 4)
+    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
     estimator = ee.TPUEstimator(
-        model_fn,
-        model_dir=model_dir,
-        config=ee.RunConfig(tpu_config=ee.TPUConfig(iterations_per_loop=5, device="host")),
-        use_tpu=use_tpu,
-        train_batch_size=4,
-        eval_batch_size=4,
-        predict_batch_size=4,
-        embedding_config_spec=ee.EmbeddingConfigSpec(
-            feature_columns=[column], optimization_parameters=ee.AdagradParameters(0.1)
-        ),
+        model_fn, model_dir, config, use_tpu=use_tpu, **sizes, embedding_config_spec=spec
     )
     for steps in (20, 40):
         estimator.train(input_fn, max_steps=steps)
@@ -106,7 +100,7 @@ def test_a_program_without_logging_is_quiet(tmp_path):
     expected = [NO_EFFECT, *OF_A_TRAINING, emulated, *OF_A_TRAINING]
     for line, start in zip(rest, expected, strict=True):
         assert line.startswith(f"estimator_emb: {start}"), lines
-    assert rest[2].endswith(" examples/s")
+    assert rest[2].endswith(" examples/s")  # The line of step 20.
 
 
 ABSL = """
@@ -120,9 +114,8 @@ app.run(main)
 @pytest.mark.slow
 def test_an_absl_program_shows_its_own_lines_once(tmp_path):
     lines = own(shown(tmp_path, ABSL, command=["-m", "estimator_emb", "run"]))
-    mine, theirs = [], []
-    for line in lines:
-        (theirs if "program.py:" in line else mine).append(line)
+    theirs = [line for line in lines if "program.py:" in line]
+    mine = [line for line in lines if "program.py:" not in line]
     assert [line.partition("] ")[2] for line in theirs if "own line" in line] == [
         f"The program's own line of {mode}." for mode in ("train", "train", "eval", "infer")
     ]
@@ -151,6 +144,7 @@ def free(monkeypatch, capsys):
 
 OURS, THEIRS = logging.getLogger("estimator_emb"), tf.get_logger()
 WARNED = ["WARNING:estimator_emb:warned", "WARNING:tensorflow:theirs warned"]
+ALL_OF_OURS = ["INFO:estimator_emb:ours", *WARNED]
 CHOICES = {
     "nothing": (
         lambda: None,
@@ -161,10 +155,7 @@ CHOICES = {
         ["estimator_emb: warned"],
     ),
     "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
-    "handler of a library": (
-        lambda: absl_logging.debug("not shown"),
-        ["INFO:estimator_emb:ours", *WARNED],
-    ),
+    "handler of a library": (lambda: absl_logging.debug("not shown"), ALL_OF_OURS),
     "handler of all": (
         lambda: logging.basicConfig(level=logging.INFO),
         ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
@@ -174,21 +165,14 @@ CHOICES = {
     "silence": (console.silence, WARNED[1:]),
     "handler and own level": (
         lambda: (logging.basicConfig(), OURS.setLevel(logging.INFO)),
-        ["INFO:estimator_emb:ours", *WARNED],
+        ALL_OF_OURS,
     ),
-    "handler of errors": (
-        lambda: logging.root.addHandler(ErrorsOnly()),
-        ["WARNING:tensorflow:theirs warned"],
-    ),
+    "handler of errors": (lambda: logging.root.addHandler(ErrorsOnly()), WARNED[1:]),
 }
 """What a program sets up -> (function that sets it up, all lines that are shown)."""
-
-
-LEVELS = {
-    "own level": logging.ERROR,
-    "silence": logging.ERROR,
-    "handler and own level": logging.INFO,
-}
+LEVELS = dict.fromkeys(("own level", "silence"), logging.ERROR)
+LEVELS["handler and own level"] = logging.INFO
+"""What a program sets up -> the level of our logger afterwards, if it is set."""
 
 
 class ErrorsOnly(logging.StreamHandler):
@@ -200,9 +184,10 @@ class ErrorsOnly(logging.StreamHandler):
 @pytest.mark.parametrize("inside", [False, True], ids=["before", "inside"])
 @pytest.mark.parametrize("choice", CHOICES)
 def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, choice, inside):
+    """The program sets up logging before an estimator's call, or inside: within `shown`."""
     free()
     main = types.ModuleType("__main__")
-    # Programs that do not add the default handler do not name basicConfig, as this file does.
+    # A root handler is the program's if its main file names basicConfig, as this file does.
     others = ("handler of a library", "handler of errors")
     main.__file__ = harness.__file__ if choice in others else __file__
     monkeypatch.setitem(sys.modules, "__main__", main)
@@ -228,19 +213,20 @@ def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, ch
     assert OURS.level == LEVELS.get(choice, logging.NOTSET)
     assert not OURS.handlers
     logging.basicConfig(format="%(rank)s", force=True)  # A filter of the program sets this field.
-    with console.shown():  # Looks at the handler, and formats nothing.
+    with console.shown():  # Looks at the handler, and formats nothing: that would be an error.
         OURS.debug("not shown")
 
 
 def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
+    # Of a library's line, of a line of the program with advice to leave tf.estimator, of another.
     notices = [(tf.__file__, "y"), ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
 
     def said():
         with console.shown():
             for file, advice in notices:
                 THEIRS.warning("From %s: %s is deprecated.\n%s", f"{file}:1", "x", advice)
-            THEIRS.warning("From %s to %s.", "here", "there")
-            THEIRS.warning("Reraising captured error")
+            THEIRS.warning("From %s to %s.", "here", "there")  # No notice, so it is shown.
+            THEIRS.warning("Reraising captured error")  # A TPU's estimator then raises the error.
         return capsys.readouterr().err.splitlines()
 
     free()
@@ -248,18 +234,17 @@ def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
         *["WARNING:tensorflow:From /p.py:1: x is deprecated.", "y"],
         "WARNING:tensorflow:From here to there.",
     ]
-    logging.root.setLevel(logging.INFO)
-    assert len(said()) == 2 * len(notices) + 2  # All. A notice has two lines.
+    logging.root.setLevel(logging.INFO)  # The program sets logging up, so nothing is hidden.
+    assert len(said()) == 2 * len(notices) + 2  # A notice has two lines.
 
 
 def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
-    """This holds whether or not the program sets up logging."""
+    """Each call and line here gives such advice, except one. The second time, logging is set up."""
     free()
     for _ in range(2):
         tf.estimator.RunConfig()
-        tf.feature_column.indicator_column(
-            tf.feature_column.categorical_column_with_identity("x", 3)
-        )
+        ids = tf.feature_column.categorical_column_with_identity("x", 3)
+        tf.feature_column.indicator_column(ids)
         tf.feature_column.crossed_column(["x", "y"], 3)
         tf.compat.v1.feature_column.make_parse_example_spec([tf.feature_column.numeric_column("x")])
         THEIRS.warning("From %s: %s is deprecated.\n%s", "/p.py:1", "x", "Use tf.keras instead.")
@@ -274,19 +259,17 @@ def test_install_hides_advice_to_leave_tf_estimator(free, installed, capsys):
 
 
 def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, capsys, tmp_path):
-    """TensorFlow's logger has level INFO, as in a notebook. A step lowers the loss by 0.5."""
-    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    """TensorFlow's logger has level INFO, as in a notebook. A step lowers the loss 1 by 0.5."""
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # Python's prompt.
     free()
     THEIRS.setLevel(logging.INFO)
-    estimator = ee.TPUEstimator(
-        lambda features, labels, mode, params: harness.minimized(
-            mode, tf.compat.v1.get_variable("x", [], initializer=tf.ones_initializer()), 0.5
-        ),
-        config=ee.RunConfig(model_dir=str(tmp_path)),
-        use_tpu=False,
-        train_batch_size=2,
-        eval_batch_size=2,
-    )
+
+    def model_fn(features, labels, mode, params):
+        x = tf.compat.v1.get_variable("x", [], initializer=tf.ones_initializer())
+        return harness.minimized(mode, x, rate=0.5)
+
+    config = ee.RunConfig(model_dir=str(tmp_path))
+    estimator = harness.configured(model_fn, None, config, batch_size=2, use_tpu=False)
     batches = harness.input_fn_of([({"x": np.ones(2)}, np.ones(2))] * 2)
     for steps in (2, 4):
         estimator.train(batches, max_steps=steps)
@@ -297,8 +280,8 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
     for line, expected in zip(
         re.sub(r"[^\n]*\r", "", captured.out).splitlines(),
         [
-            bar % (2, 2, r"0\.7500"),
-            bar % (4, 4, r"-0\.2500"),
+            bar % (2, 2, r"0\.7500"),  # The mean of 1 and 0.5.
+            bar % (4, 4, r"-0\.2500"),  # The mean of 0 and -0.5, the losses of this training.
             r"estimator_emb: evaluation at step 4: loss -1 \(over 1 batch\)",
         ],
         strict=True,
@@ -310,11 +293,8 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
     assert "INFO:tensorflow:Calling model_fn." in capsys.readouterr().err
 
 
-# The command's progress bar appears only on a terminal, and only for long work.
-
-
 def drawn(monkeypatch, is_terminal=True, fails=False, **how):
-    """Returns the text that work of two parts draws."""
+    """Returns the texts that work of two parts draws. A bar appears `after` so many seconds."""
     stream = io.StringIO()
     stream.isatty = lambda: is_terminal
     monkeypatch.setattr(console, "stream", lambda: stream)
@@ -358,21 +338,20 @@ def test_a_bar_is_one_output_of_a_notebook(monkeypatch):
         return types.SimpleNamespace(update=lambda data, raw: outputs[-1].append(data))
 
     shell = types.SimpleNamespace(kernel=object())
-    notebook = types.SimpleNamespace(
-        get_ipython=lambda: shell, display=types.SimpleNamespace(display=display)
-    )
+    module = types.SimpleNamespace(display=display)
+    notebook = types.SimpleNamespace(get_ipython=lambda: shell, display=module)
     monkeypatch.setitem(sys.modules, "IPython", notebook)
     monkeypatch.setattr(console, "stream", lambda: pytest.fail("The bar is not in a stream."))
     with bars.bar(total=2, mininterval=0) as drawn:
         drawn.update()
         drawn.update()
-    (states,) = outputs
+    (states,) = outputs  # A single output, whose text was replaced.
     assert len(states) > 2 and all(list(state) == ["text/plain"] for state in states)
     assert states[0]["text/plain"].startswith("  0%|")
     assert re.match(r"100%\|█+\| 2/2 \[.*\]$", states[-1]["text/plain"])
 
 
-@pytest.mark.parametrize("shell", [None, types.SimpleNamespace()])
+@pytest.mark.parametrize("shell", [None, types.SimpleNamespace()])  # Only a notebook has a kernel.
 def test_a_bar_of_ipython_on_a_terminal_is_in_the_stream(shell, monkeypatch):
     notebook = types.SimpleNamespace(get_ipython=lambda: shell)
     monkeypatch.setitem(sys.modules, "IPython", notebook)

@@ -59,16 +59,15 @@ def failed(model_dir, device=None):
 @pytest.mark.parametrize("device", [None, "host"])
 def test_a_session_error_has_its_cause_and_line(tmp_path, device):
     error = failed(tmp_path, device)
-    line = model_fn.__code__.co_firstlineno + 2
+    line = model_fn.__code__.co_firstlineno + 2  # The line of CHECK.
     message, made = str(error).splitlines()
     assert message.startswith("my check : Tensor had ")
-    assert made == (
-        f"The op 'CheckNumerics' was made by {__file__}, line {line}, in model_fn: {CHECK}"
-    )
+    place = f"{__file__}, line {line}, in model_fn"
+    assert made == f"The op 'CheckNumerics' was made by {place}: {CHECK}"
     assert error.message == str(error)
     assert error.op.name == "CheckNumerics" and error.node_def.op == "CheckNumerics"
     assert error.error_code == tf.errors.INVALID_ARGUMENT
-    assert type(error).__name__ == "InvalidArgumentError"
+    assert type(error).__name__ == "InvalidArgumentError"  # It is of a subclass with this name.
     assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
 
 
@@ -167,24 +166,30 @@ def test_our_errors_can_be_pickled(error):
         assert type(copy) is kind and str(copy) == message
 
 
+OURS = ["call"] if sys.version_info < (3, 11) else []
+"""Before Python 3.11, a traceback has the frame of this package that raises an error again."""
+
+
 def lines_of(error):
+    """Returns the functions in an error's traceback, this test first."""
     return [frame.name for frame in traceback.extract_tb(error.__traceback__)]
 
 
 def test_an_error_in_a_notebook_shows_its_lines():
+    """`called_by_program` keeps the program's frames, also in files that have no path."""
     names = {"__name__": "__main__", "read": lambda: importlib.import_module("no_such")}
     exec(compile("def cell():\n    read()", "<ipython-input-1-x>", "exec"), names)
     with pytest.raises(ModuleNotFoundError) as caught:  # Raised in the file "<frozen importlib>".
         program_calls.called_by_program(names["cell"])()
-    # Before Python 3.11, a traceback includes the frame that raises the error.
-    ours = ["call"] if sys.version_info < (3, 11) else []
-    assert lines_of(caught.value)[1:] == [*ours, "cell", "<lambda>"]
+    assert lines_of(caught.value)[1:] == [*OURS, "cell", "<lambda>"]
     with pytest.raises(ZeroDivisionError) as caught:
         [*program_calls.called_by_program(lambda: (1 / 0 for _ in "x"))()]
-    assert lines_of(caught.value)[1:] == [*(["generate"] if ours else []), "<genexpr>"]
+    assert lines_of(caught.value)[1:] == [*(["generate"] if OURS else []), "<genexpr>"]
 
 
 def test_errors_that_the_program_handles_keep_their_lines():
+    """While it handles an error of json, a program calls `fail`. Only `fail`'s is shortened."""
+
     def fail():
         raise ValueError("from train")
 
@@ -203,9 +208,7 @@ def test_errors_that_the_program_handles_keep_their_lines():
 
 
 def test_wrong_arguments_of_predict_are_refused_before_it_is_iterated(tmp_path):
-    estimator = ee.TPUEstimator(
-        lambda features, params: None, str(tmp_path), ee.RunConfig(), use_tpu=False
-    )
+    estimator = ee.TPUEstimator(model_fn, str(tmp_path), ee.RunConfig(), use_tpu=False)
     with pytest.raises(TypeError, match="chekpoint_path"):
         estimator.predict(lambda params: None, chekpoint_path="x")
     with pytest.raises(TypeError, match="input_fn"):
@@ -235,8 +238,8 @@ def test_a_traceback_has_the_programs_lines_and_no_more(on_tpu, fault, installed
     with pytest.raises(Exception) as caught:
         estimator.train(input_fn, hooks=[Hook()], steps=1)
     shown = "".join(traceback.format_exception(caught.value)).replace(__file__, "program")
-    ours = 1 if sys.version_info < (3, 11) else 0
-    assert len(re.findall('  File "(?!program)', shown)) == ours, shown
+    assert len(re.findall('  File "(?!program)', shown)) == len(OURS), shown
+    # The program's lines are the call of train, and the line in model_fn, the hook or input_fn.
     assert shown.count('  File "program"') == 2 and shown.count("Traceback (most") == 1, shown
 
 
@@ -252,11 +255,12 @@ def test_a_traceback_has_the_programs_lines_and_no_more(on_tpu, fault, installed
 def test_a_constructors_error_has_the_programs_lines_only(construct):
     with pytest.raises(ValueError) as caught:
         construct()
-    ours = ["call"] if sys.version_info < (3, 11) else []
-    assert lines_of(caught.value)[1:] == ["<lambda>", *ours]
+    assert lines_of(caught.value)[1:] == ["<lambda>", *OURS]
 
 
 def test_a_cause_that_says_more_stays():
+    """A cause that only repeats the error's message is hidden."""
+
     def fail():
         try:
             json.loads("no JSON")
