@@ -372,8 +372,8 @@ def test_tensorflow_itself_sees_no_tpu_context():
 
 
 @pytest.mark.parametrize("cores", [2, None])
-def test_a_model_writes_summaries_only_if_it_is_not_compiled(cores, tmp_path):
-    """As text-to-text programs do. On a TPU, such a summary would fail the step."""
+def test_a_model_can_ask_whether_it_is_compiled(cores, tmp_path):
+    """Text-to-text programs ask, because a summary fails a step on a TPU. None: not emulated."""
     seen = {}
 
     def model_fn(features, labels, mode, params):

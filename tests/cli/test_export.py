@@ -364,7 +364,7 @@ WILD = {
     "two\nlines": "two_lines",
     "\u202eright": "_right",
 }
-"""Name of a table -> name for files: a first dot becomes _, as all but letters, digits, . and -."""
+"""Unsafe name of a table -> name for files: _ replaces a first dot, and all but a-z, 0-9, . -."""
 
 
 @pytest.fixture
@@ -418,6 +418,7 @@ def test_replaces_and_escapes_unusual_table_names_without_pickle(
     assert {*tmp_path.iterdir()} - before <= {out}  # No name leads outside the folder.
     assert (out / "names.json").exists() == (command in WITH_NAMES)
     if command in WITH_NAMES:
+        # In an .npz, a name keeps a slash that leads nowhere else.
         plain = "plain/table" if command == "export to npz" else "plain_table"
         expected = {safe: name for name, safe in WILD.items()} | {plain: "plain/table"}
         assert json.loads((out / "names.json").read_text()) == expected

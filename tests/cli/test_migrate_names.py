@@ -232,14 +232,15 @@ def test_docs_page_has_the_lines_of_explain(explained):
 
 
 def test_table_has_every_moved_module_of_contrib():
+    """MOVED: module of tf.contrib -> module of today. `moved` is the module that has its names."""
     for path, place in contrib_names.MOVED.items():
         name = f"tensorflow.contrib.{path}"
         meaning, count_of_known_parts = renames.look_up(name)
         assert isinstance(meaning, renames.Namespace), path
         assert count_of_known_parts == len(name.split(".")), path  # The whole name is known.
-        if meaning.moved:  # The module that has the names today.
+        if meaning.moved:
             assert inspect.ismodule(importlib.import_module(meaning.moved)), path
-        else:  # The table lists its names one by one.
+        else:  # TensorFlow 2.16 removed this one. Our table has its names.
             assert meaning.path == place == "tensorflow.python.tpu.async_checkpoint"
 
 

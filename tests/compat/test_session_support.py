@@ -39,7 +39,9 @@ def test_tpu_training_uses_session_support_only_if_the_environment_does(
     program = tpu_described.Program()
     made = tpu_described.estimator(program.model_fn, None, tmp_path)
     if name is None:
-        assert tpu_described.train(made, program.input_fn).hook("TPUInfeedOutfeedSessionHook")
+        assert tpu_described.train(made, program.input_fn).hook(
+            "TPUInfeedOutfeedSessionHook"
+        )  # No error.
     else:
         given = NotImplementedError, tpu_described.train, made, program.input_fn
         assert harness.refusal(*given).startswith(f"session_support.{name}: the workers of a TPU")

@@ -237,7 +237,7 @@ def test_a_refused_move_writes_no_files(table, arguments, says, tmp_path):
 
 def test_tables_that_would_share_a_variable_are_refused(tmp_path):
     tables = {name: ee.TableConfig(4, 2) for name in ("a/b", "A_b")}
-    names = ("a/b", "a/b/Adagrad", "A_b", "A_b/Adagrad")
+    names = ("a/b", "a/b/Adagrad", "A_b", "A_b/Adagrad")  # Alike, but different.
     path = write(tmp_path / "a.ckpt", dict.fromkeys(names, np.ones([4, 2], np.float32)))
     given = spec_of(tables), path, f"{tmp_path}/tf2"
     to_tensorflow, variables = embedding.checkpoint_to_tensorflow, {"A_b": "a/b"}
