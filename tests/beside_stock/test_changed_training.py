@@ -147,24 +147,12 @@ CASES = {
 }
 
 # Advice of the docs page -> (the case it replaces, arguments that train the tables like stock).
+DECAY = {"weight_decay_factor": 2 * PENALTY, "multiply_weight_decay_factor_by_learning_rate": True}
+MULTIPLIED = {"experimental_gradient_multiplier_fn": lambda step: 1 / SCALE}
 INSTEAD = {
     "rate of 0": ("layer trainable=False", {"column": {"learning_rate_fn": lambda step: 0.0}}),
-    "weight_decay_factor": (
-        "scope regularizer",
-        {
-            "optimizer": {
-                "weight_decay_factor": 2 * PENALTY,
-                "multiply_weight_decay_factor_by_learning_rate": True,
-            }
-        },
-    ),
-    "multiplier": (
-        "scaled loss",
-        {
-            **CASES["scaled loss"],
-            "spec": {"experimental_gradient_multiplier_fn": lambda step: 1 / SCALE},
-        },
-    ),
+    "weight_decay_factor": ("scope regularizer", {"optimizer": DECAY}),
+    "multiplier": ("scaled loss", {**CASES["scaled loss"], "spec": MULTIPLIED}),
     "custom gradient": (
         "factor",
         {**CASES["factor"], "layer": lambda f, c: scaled(input_layer(f, c))},

@@ -321,13 +321,9 @@ def test_a_stopped_program_prints_few_lines(runner, how, number, status, tmp_pat
     (tmp_path / "program.py").write_text(PROGRAM)
     model_dir = str(tmp_path / "model")
     command = ["-m", "estimator_emb", "run"] if runner == "run" else []
-    process = subprocess.Popen(
-        [sys.executable, *command, tmp_path / "program.py", how, model_dir],
-        env=processes.environment(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    words = [sys.executable, *command, tmp_path / "program.py", how, model_dir]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(words, env=processes.environment(), **pipes)
     assert process.stdout.readline() == "trains\n", process.communicate()[1]
     process.send_signal(number)
     if how == "hangs":

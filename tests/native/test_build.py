@@ -313,10 +313,8 @@ def test_a_lock_that_is_never_released_ends_the_build(
     empty_cache.mkdir(0o700, parents=True)
     with open(empty_cache / "lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert (
-            message_of_failed_build()
-            == f"another process has held the lock {empty_cache}/lock for 2 s"
-        )
+        said = message_of_failed_build()
+        assert said == f"another process has held the lock {empty_cache}/lock for 2 s"
     assert harness.said(caplog) == ["Waiting for another process that is building native kernels."]
 
 

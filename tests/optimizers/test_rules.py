@@ -49,13 +49,8 @@ def assert_state(actual, case, precision, name, tolerance):
     expected = case[precision][name]
     assert len(actual) == len(expected)
     for array, key in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(
-            array,
-            np.array(expected[key]),
-            rtol=tolerance,
-            atol=tolerance,
-            err_msg=f"{case['name']}, {name}, {key}",
-        )
+        want, said = np.array(expected[key]), f"{case['name']}, {name}, {key}"
+        np.testing.assert_allclose(array, want, rtol=tolerance, atol=tolerance, err_msg=said)
 
 
 LIBRARIES = ("numpy", "tensorflow", "v1 graph")
