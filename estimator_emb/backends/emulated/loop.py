@@ -68,8 +68,8 @@ class LoopHook(OutfeedHostCallHook):
         # If there was no step, `input_fn` reports an empty input.
         if self._in_loop and self._made:
             raise input_fn.InputEndedError(
-                f"The input ended after {self._made} steps. As on a TPU, input_fn must yield a batch "
-                "for every step asked for; repeat() its dataset, or ask for fewer steps."
+                f"The input ended after {self._made} steps. As on a TPU, input_fn must yield a "
+                "batch for every step asked for; repeat() its dataset, or ask for fewer steps."
             )
 
     def _after_step(self, index: int) -> list[Any]:
