@@ -428,12 +428,9 @@ SAVER = "tensorflow.python.training.saver:Saver"
 )
 def test_training_resumes_after_a_signal(number, place, owner, function, call, tmp_path):
     """The result equals an undisturbed training's, on an emulated TPU."""
-    environment = {
-        "JAX_PLATFORMS": "cpu",
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "ESTIMATOR_EMB_CACHE": str(tmp_path / "cache"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
+    environment = {"JAX_PLATFORMS": "cpu", "ESTIMATOR_EMB_CACHE": str(tmp_path / "cache")}
+    environment["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+    environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     arguments = place, owner, function, call, tmp_path / place
     status = 128 + number if number == signal.SIGTERM else -number
     processes.run(ENDS_ITSELF, number, *arguments, status=status, **environment)

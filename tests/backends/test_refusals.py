@@ -245,12 +245,8 @@ def outfed(loss):
     return {"host_call": (lambda given: given, [loss[None]])}
 
 
-TAKEN = {
-    **{
-        dtype.name: of_type(dtype) for dtype in (tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16)
-    },
-    "input_partition_dims that fit": divided({"x": [2, 1]}, [1, 1]),
-}
+TAKEN = {one.name: of_type(one) for one in (tf.bool, tf.int8, tf.uint8, tf.uint32, tf.bfloat16)}
+TAKEN["input_partition_dims that fit"] = divided({"x": [2, 1]}, [1, 1])
 
 
 @pytest.mark.fast(1)

@@ -190,12 +190,8 @@ def of_kind(kind, model, model_dir, batch_size=4, run=EACH_STEP, **kwargs):
 def configured(model_fn, spec, config, batch_size=4, of_class=ee.TPUEstimator, **kwargs):
     """Returns a TPUEstimator with the same batch size in all modes."""
     sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
-    return of_class(
-        model_fn,
-        config=config,
-        embedding_config_spec=spec,
-        **{**dict.fromkeys(sizes, batch_size), **kwargs},
-    )
+    arguments = {**dict.fromkeys(sizes, batch_size), **kwargs}
+    return of_class(model_fn, config=config, embedding_config_spec=spec, **arguments)
 
 
 def initializer(values):

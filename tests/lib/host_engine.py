@@ -74,26 +74,16 @@ def steps(
         features, gradients = iterator.get_next()
         cores = Cores(num_cores)
         spec = config.validated(spec)
-        step = TableStep(
-            spec,
-            tables_of(spec),
-            training=True,
-            place=TablePlace(kernels_for, shards=shards),
-            cores=cores,
-            dropped=DroppedIds(count=True) if drop else None,
-            summarizes=summarizes,
-        )
+        options = {"dropped": DroppedIds(count=True) if drop else None, "summarizes": summarizes}
+        options |= {"place": TablePlace(kernels_for, shards=shards), "cores": cores}
+        step = TableStep(spec, tables_of(spec), training=True, **options)
         with cores.running():
             pending = step.enqueue(features)
             gradients = step.from_previous_step(gradients)
             seen = pending.features
             of_core = {key: cores.per_core(step.slices(one)) for key, one in gradients.items()}
-            loss = tf.add_n(
-                [
-                    tf.reduce_sum(seen[key] * tf.cast(one, tf.float32))
-                    for key, one in of_core.items()
-                ]
-            )
+            of_core = {key: tf.cast(one, tf.float32) for key, one in of_core.items()}
+            loss = tf.add_n([tf.reduce_sum(seen[key] * one) for key, one in of_core.items()])
             optimizer = v1.tpu.CrossShardOptimizer(v1.train.GradientDescentOptimizer(1.0))
             # The optimizer averages over cores. The factor num_cores turns the mean into the sum.
             train_op = optimizer.minimize(loss * num_cores, global_step)

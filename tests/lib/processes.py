@@ -167,12 +167,10 @@ class Processes:
     def start(self, job, index=0, **more):
         task = {"cluster": self.cluster, "task": {"type": job, "index": index}}
         log = self.directory / f"{job}{index}.{len(self.started)}.log"
-        process = subprocess.Popen(
-            [sys.executable, "-c", self._program, *self.arguments],
-            env=environment(TF_CONFIG=json.dumps(task), **more),
-            stdout=log.open("w"),
-            stderr=subprocess.STDOUT,
-        )
+        own = environment(TF_CONFIG=json.dumps(task), **more)
+        command = [sys.executable, "-c", self._program, *self.arguments]
+        to_log = {"stdout": log.open("w"), "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(command, env=own, **to_log)
         process.log, process.job = log, job
         self.started.append(process)
         return process

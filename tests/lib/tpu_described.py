@@ -131,14 +131,8 @@ class Program:
             topology = tf.tpu.experimental.Topology(
                 mesh_shape=[1, 1, 1, 2], device_coordinates=[[[0, 0, 0, 0], [0, 0, 0, 1]]]
             )
-        made = estimator(
-            self.model_fn,
-            self.spec,
-            model_dir,
-            topology=topology,
-            tpu_config=ee.TPUConfig(2, **self.tpu),
-            **self.arguments,
-        )
+        given = {"topology": topology, "tpu_config": ee.TPUConfig(2, **self.tpu), **self.arguments}
+        made = estimator(self.model_fn, self.spec, model_dir, **given)
         made._directory.to_read = lambda *_: None
         return made
 
@@ -173,11 +167,8 @@ def metadata(hosts, topology=None):
 
 def per_core_input(**kwargs):
     """Returns a TPUConfig in which input_fn gives per-core batches on every host."""
-    return ee.TPUConfig(
-        iterations_per_loop=5,
-        per_host_input_for_training=ee.InputPipelineConfig.PER_HOST_V2,
-        **kwargs,
-    )
+    per_core = ee.InputPipelineConfig.PER_HOST_V2
+    return ee.TPUConfig(iterations_per_loop=5, per_host_input_for_training=per_core, **kwargs)
 
 
 def estimator(
@@ -185,12 +176,8 @@ def estimator(
 ):
     """Returns a TPUEstimator with `use_tpu=True` on a described TPU. Default batch: 4 per core."""
     batch = batch or 4 * CORES_PER_HOST * hosts
-    config = ee.RunConfig(
-        model_dir=str(model_dir),
-        master=MASTER,
-        save_checkpoints_steps=10,
-        tpu_config=tpu_config or per_core_input(),
-    )
+    saves = {"model_dir": str(model_dir), "save_checkpoints_steps": 10}
+    config = ee.RunConfig(tpu_config or per_core_input(), master=MASTER, **saves)
     made = harness.configured(model_fn, spec, config, batch, use_tpu=True, **kwargs)
     made.described = metadata(hosts, topology)
     return made
