@@ -110,8 +110,6 @@ def test_minimize_in_a_loop_takes_every_step(session):
     session.run(loop)
     np.testing.assert_allclose(session.run(w), after([1, 2], steps=3), rtol=1e-6)
     assert session.run(optimizer.iterations) == 3
-    # In a graph, Adagrad overwrites `w` instead of Keras, which meanwhile sees no frequency.
-    assert optimizer.get_config()["ema_overwrite_frequency"] == 1
 
 
 def test_minimize_works_in_wrap_function():
