@@ -5,6 +5,7 @@ import platform
 import signal
 import textwrap
 from importlib import metadata
+from unittest import mock
 
 import numpy as np
 import processes
@@ -14,6 +15,7 @@ from packaging import version
 
 import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
+from estimator_emb.legacy import launch
 
 
 def said(done):
@@ -129,7 +131,7 @@ def test_refuses_an_unknown_device_in_the_environment(capsys, monkeypatch):
     )
 
 
-def test_version_lists_packages_and_machine(capsys, monkeypatch):
+def test_version_lists_packages_and_machine(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("ESTIMATOR_EMB_NATIVE")
     monkeypatch.setenv("PATH", "")
     assert main_lib.main(["--version"]) == 0
@@ -143,9 +145,25 @@ def test_version_lists_packages_and_machine(capsys, monkeypatch):
     assert machine.startswith(f"Python {platform.python_version()}, Linux-")
     assert machine.endswith(f", {os.cpu_count()} cores")
     assert kernels == "native kernels: none, there is no C++ compiler"
+    for compiler in ("c++", "clang++"):
+        (tmp_path / compiler).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    main_lib.main(["--version"])
+    assert f"native kernels: built by {tmp_path}/c++\n" in capsys.readouterr().out
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     main_lib.main(["--version"])
     assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
+
+
+def test_run_passes_its_options_and_the_program_on(monkeypatch):
+    def launched(program, **options):
+        device, hosts = (os.environ[f"ESTIMATOR_EMB_{name}"] for name in ("DEVICE", "HOSTS"))
+        assert (program, options["seed"], device, hosts) == ([__file__, "x"], 3, "pjrt", "auto")
+        return 5
+
+    monkeypatch.setattr(launch, "launch", launched)
+    with mock.patch.dict(os.environ):
+        assert main_lib.main(["run", "--hosts", "--device=pjrt", "--seed=3", __file__, "x"]) == 5
 
 
 @pytest.mark.slow
@@ -167,42 +185,3 @@ def test_tensorflow_starts_quietly_by_default(command, asked, tmp_path):
     assert done.stdout == f"{asked or '2'}\n"
     *lines_of_tensorflow, last = done.stderr.splitlines()
     assert last == "its own line" and bool(lines_of_tensorflow) == bool(asked)
-
-
-SEEDED = """
-import random
-import numpy as np
-import tensorflow as tf
-
-def model_fn(features, labels, mode, params):
-    net = tf.compat.v1.layers.dense(tf.keras.layers.Dense(2)(features), 1)
-    loss = tf.reduce_mean(tf.square(net * random.random() - np.random.random()))
-    step = tf.compat.v1.train.get_global_step()
-    train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-def input_fn():
-    rows = tf.data.Dataset.range(64).shuffle(64).repeat().batch(4)
-    return rows.map(lambda row: (tf.cast(row, tf.float32)[:, None], row))
-
-estimator = tf.estimator.Estimator(model_fn{config})
-estimator.train(input_fn, steps=3)
-values = [estimator.get_variable_value(name) for name in estimator.get_variable_names()]
-print(estimator.config.tf_random_seed, [value.tolist() for value in values], random.random())
-"""
-
-
-@pytest.mark.slow
-def test_run_with_a_seed_repeats_a_program(tmp_path):
-    """The seed of the program's own RunConfig stays."""
-
-    def printed(*options, config=""):
-        (tmp_path / "program.py").write_text(SEEDED.format(config=config))
-        return processes.run_command("run", *options, "program.py", cwd=tmp_path).stdout
-
-    first, second, other = [printed(f"--seed={seed}") for seed in (7, 7, 8)]
-    assert first == second != other
-    assert first.startswith("7 ") and other.startswith("8 ")
-    assert printed() != printed()
-    config = ", config=tf.estimator.RunConfig(tf_random_seed=3)"
-    assert printed("--seed=7", config=config).startswith("3 ")
