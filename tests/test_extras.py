@@ -9,6 +9,8 @@ import sys
 import processes
 import pytest
 
+from estimator_emb.catalog import extras
+
 try:
     import tomllib
 except ImportError:  # Python 3.10 has no tomllib.
@@ -79,6 +81,17 @@ def test_the_core_imports_no_extra():
                 if name.startswith("estimator_emb.") and extra_of(name) not in may:
                     found.append(f"{file.relative_to(ROOT)} imports {name}")
     assert not found
+
+
+def test_a_missing_extra_is_told_from_a_missing_package(monkeypatch):
+    with pytest.raises(
+        extras.MissingExtra, match="the extra 'x': estimator_emb.no_such is missing"
+    ):
+        extras.load("x", "no_such")
+    monkeypatch.setitem(sys.modules, "difflib", None)  # cli.migrate imports it.
+    monkeypatch.delitem(sys.modules, "estimator_emb.cli.migrate", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="difflib"):  # A MissingExtra is no such error.
+        extras.load("migrate", "cli.migrate")
 
 
 @pytest.mark.slow

@@ -256,12 +256,13 @@ def test_tables_of_a_spec_of_dicts_are_sorted():
 
 def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
     """Accepts what a TPU refuses. The first table reads the feature, others a key of their own."""
-    columns = [item_column(2), *[item_column(3)] * 2, item_column(4)]  # One is given twice.
+    zeros = item_column(3, initializer=tf.compat.v1.zeros_initializer())
+    columns = [item_column(2), *[item_column(3)] * 2, zeros]  # One is given twice.
     tables = tables_of(ee.EmbeddingConfigSpec(columns, ADAGRAD), off_tpu=True)
     assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
         ("tbl_item", 2, "item"),
         ("tbl_item_1", 3, "item/item_embedding"),
-        ("tbl_item_2", 4, "item/item_embedding_1"),
+        ("tbl_item_2", 3, "item/item_embedding_1"),
     ]
     assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
 
@@ -367,6 +368,9 @@ def test_choices_of_devices_without_effect_are_logged(monkeypatch, caplog):
     options.say_unused(ee.RunConfig(ee.TPUConfig(device="emulate")))
     choices = "TPUConfig(device='emulate') and ESTIMATOR_EMB_TABLES=device"
     assert harness.said(caplog) == [f"{choices}: no effect, as use_tpu=False."]
+    emulated = ee.RunConfig(ee.TPUConfig(device="emulate"))
+    said = harness.refusal(ValueError, options.check_tables, emulated)
+    assert "tables='device' needs device='pjrt'; the device is 'emulate'" in said
 
 
 def test_a_cluster_of_only_a_chief_has_no_parameter_servers():
