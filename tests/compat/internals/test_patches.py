@@ -9,14 +9,9 @@ import pytest
 from estimator_emb.compat.internals import patches
 
 
-def module_with(**attributes):
-    module = types.ModuleType("a_module")
-    vars(module).update(attributes)
-    return module
-
-
 def test_changes_are_undone(monkeypatch):
-    module = module_with(value=1, hidden=2, function=lambda: 0)
+    module = types.ModuleType("a_module")
+    vars(module).update(value=1, hidden=2, function=lambda: 0)
     monkeypatch.setitem(sys.modules, "a_module", module)
     with patches.Changes() as changes:
         changes.set_attribute(module, "value", 3)
@@ -28,15 +23,17 @@ def test_changes_are_undone(monkeypatch):
         changes.set_module("a_module.sub", types)
         changes.hide_modules("a_module")
         assert not {"a_module", "a_module.sub"} & set(sys.modules)
-        sys.modules["a_module"] = types  # Imported while it is hidden.
+        sys.modules["a_module.other"] = types  # Imported while it is hidden.
     assert (module.value, module.hidden, module.function()) == (1, 2, 0)
-    assert sys.modules["a_module"] is module and "a_module.sub" not in sys.modules
+    assert sys.modules["a_module"] is module
+    assert not {"a_module.sub", "a_module.other"} & set(sys.modules)
     names = [name.partition(".")[2] for name in changes.attributes]
     assert names == ["value", "hidden", "absent", "function"]
 
 
 def test_a_shared_module_keeps_its_own_attributes():
-    original = module_with(value=1)
+    original = types.ModuleType("a_module")
+    original.value = 1
     shared = patches.SharedModule(original, {"value": 2, "other": 3})
     shared.value = 4
     del shared.other
