@@ -20,9 +20,8 @@ def test_every_slice_has_a_known_generation():
         one = slices.named(name)
         # TensorFlow shows the two cores of a chip with megacore as one. The name counts both.
         assert one.cores * (2 if GENERATIONS[generation].megacore else 1) == int(cores)
-        hosts = one.coordinates()
-        assert len(hosts) == one.hosts
-        assert sorted(sum(hosts, [])) == [list(core) for core in np.ndindex(one.mesh)]
+        assert len(one.coordinates()) == one.hosts
+        assert sorted(sum(one.coordinates(), [])) == [list(core) for core in np.ndindex(one.mesh)]
 
 
 def test_generations_have_the_memory_and_the_runtime_of_their_hardware():
