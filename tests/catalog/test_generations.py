@@ -22,6 +22,7 @@ def test_every_slice_has_a_known_generation():
         assert one.cores * (2 if GENERATIONS[generation].megacore else 1) == int(cores)
         assert len(one.coordinates()) == one.hosts
         assert sorted(sum(one.coordinates(), [])) == [list(core) for core in np.ndindex(one.mesh)]
+    assert slices.slice_of(2048).cores == 2048  # As many as the largest TPU has.
 
 
 def test_generations_have_the_memory_and_the_runtime_of_their_hardware():

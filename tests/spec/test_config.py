@@ -14,7 +14,7 @@ import feature_columns as fc
 from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
 from estimator_emb.reporting import console
-from estimator_emb.spec import config, options, tf_config
+from estimator_emb.spec import column_ids, config, options, tf_config
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 NAN = float("nan")
@@ -258,13 +258,20 @@ def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
     """Accepts what a TPU refuses. The first table reads the feature, others a key of their own."""
     zeros = item_column(3, initializer=tf.compat.v1.zeros_initializer())
     columns = [item_column(2), *[item_column(3)] * 2, zeros]  # One is given twice.
-    tables = tables_of(ee.EmbeddingConfigSpec(columns, ADAGRAD), off_tpu=True)
+    spec = ee.EmbeddingConfigSpec(columns, ADAGRAD)
+    tables = tables_of(spec, off_tpu=True)
     assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
         ("tbl_item", 2, "item"),
         ("tbl_item_1", 3, "item/item_embedding"),
         ("tbl_item_2", 3, "item/item_embedding_1"),
     ]
     assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
+    assert "used with multiple embeddings" in harness.refusal(ValueError, tables_of, spec)
+
+
+def test_a_default_value_below_minus_1_leaves_values_out():
+    column = fc.categorical_column_with_vocabulary_list("word", ["a", "b"], default_value=-2)
+    assert column_ids.string_lookup(column)(tf.constant(["b", "x"])).numpy().tolist() == [1, -1]
 
 
 def test_tensorflow_estimators_spec_becomes_ours():
@@ -297,13 +304,9 @@ def test_tensorflow_estimators_spec_becomes_ours():
     assert config.validated(own) == checked
     assert "clipping_limit must be a positive" in spec_error(theirs._replace(clipping_limit=-1.5))
     # TensorFlow's own constructor accepts a text as the rate.
-    said = harness.refusal(
-        ValueError,
-        lambda: ee.EmbeddingConfigSpec(
-            **dicts(features, {"t": classes.TableConfig(5, 2, learning_rate="0.5")})
-        ),
-    )
-    assert said == "TableConfig: learning_rate must be a number; got '0.5'."
+    with pytest.raises(ValueError, match="^TableConfig: learning_rate must be a number; got '0.5'"):
+        wrong = classes.TableConfig(5, 2, learning_rate="0.5")
+        ee.EmbeddingConfigSpec(**dicts(features, {"t": wrong}))
 
 
 def test_a_foreign_class_of_the_same_name_is_refused():
