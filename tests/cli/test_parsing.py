@@ -87,8 +87,7 @@ def test_a_count_is_at_least_one(name, flag, capsys):
 WITHOUT_TENSORFLOW = """
 import contextlib, io, json, runpy, sys
 script, calls = sys.argv[1:]
-for name in ("tensorflow", "numpy", "matplotlib"):
-    sys.modules[name] = None  # An import is an error.
+sys.modules.update(dict.fromkeys(["tensorflow", "numpy", "matplotlib"]))  # Not to be imported.
 for call in json.loads(calls):
     sys.argv = [script, *call]
     status, output, error = None, io.StringIO(), io.StringIO()
