@@ -98,15 +98,14 @@ class TPUEstimator(StockTPUEstimator):
         arguments = dict(locals())  # First, because a debugger adds to locals() line by line.
         del arguments["self"], arguments["__class__"]
         if embedding_config_spec is not None:
-            embedding_config_spec = config_lib.validated(embedding_config_spec)
+            arguments["embedding_config_spec"] = config_lib.validated(embedding_config_spec)
         if params is None and "params" in fn_args(model_fn):
-            params = {}  # Otherwise tensorflow-estimator warns, though it adds 'batch_size' itself.
+            # Otherwise tensorflow-estimator warns, though it adds 'batch_size' itself.
+            arguments["params"] = {}
         asked = {name: value for name, value in arguments.items() if name in _ASKED}
-        tables = tuple(tables_of(embedding_config_spec, off_tpu=not use_tpu))
-        request = EstimatorRequest(spec=embedding_config_spec, tables=tables, **asked)
-        self.backend: Backend = choose(request)
-        arguments["params"] = params
-        arguments["embedding_config_spec"] = embedding_config_spec
+        spec = arguments["embedding_config_spec"]
+        tables = tuple(tables_of(spec, off_tpu=not use_tpu))
+        self.backend: Backend = choose(EstimatorRequest(spec=spec, tables=tables, **asked))
         super().__init__(**{**arguments, **self.backend.constructor_arguments()})
         self.backend.attach(self)
         self._directory = ModelDirectory(self.model_dir)

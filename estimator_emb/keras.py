@@ -107,8 +107,6 @@ class Adagrad(_KerasAdagrad):
     tf_keras/src/optimizers/adagrad.py, tf-keras 2.21.0, whichever is `tf.keras`.
     """
 
-    ema_overwrite_frequency: int | None
-
     @functools.wraps(_KerasAdagrad.__init__)  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -308,21 +306,16 @@ class Adagrad(_KerasAdagrad):
         tf.cond(tf.equal(self.iterations, 0), copy, lambda: None)
 
     def _internal_apply_gradients(self, grads_and_vars: list[tuple[Any, Any]]) -> Any:
+        iterations = super()._internal_apply_gradients(grads_and_vars)
         frequency = self.ema_overwrite_frequency
-        if not (_in_v1_graph() and self.use_ema and frequency):
-            return super()._internal_apply_gradients(grads_and_vars)
-        # Keras tests `tensor == 0`. In a v1 graph, this compares objects and is never true.
-        self.ema_overwrite_frequency = None
-        try:
-            iterations = super()._internal_apply_gradients(grads_and_vars)
-        finally:
-            self.ema_overwrite_frequency = frequency
-        variables = [variable for _, variable in grads_and_vars]
-        tf.cond(
-            tf.equal(self.iterations % frequency, 0),
-            lambda: self._overwrite_model_variables_with_average_value(variables),
-            lambda: None,
-        )
+        if _in_v1_graph() and self.use_ema and frequency:
+            # Keras tests `tensor == 0`. In a v1 graph, this compares objects and is never true.
+            variables = [variable for _, variable in grads_and_vars]
+            tf.cond(
+                tf.equal(self.iterations % frequency, 0),
+                lambda: self._overwrite_model_variables_with_average_value(variables),
+                lambda: None,
+            )
         return iterations
 
     def _build_learning_rate(self, learning_rate: Any) -> Any:

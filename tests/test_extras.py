@@ -9,6 +9,8 @@ import sys
 import processes
 import pytest
 
+from estimator_emb.catalog import extras
+
 try:
     import tomllib
 except ImportError:  # Python 3.10 has no tomllib.
@@ -16,9 +18,6 @@ except ImportError:  # Python 3.10 has no tomllib.
 
 ROOT = processes.ROOT
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["estimator_emb"]["extras"]
-NAMES = {
-    "native", "devices", "hosts", "check", "compare", "migrate", "tf1", "formats", "launcher"
-}  # fmt: skip
 PROGRAM = ROOT / "tests" / "data" / "smoke.py"
 
 ASKED = {
@@ -60,7 +59,7 @@ def imported(statements):
 
 
 def test_the_table_of_extras_names_existing_files_once():
-    assert EXTRAS.keys() == NAMES
+    assert EXTRAS.keys() == ASKED.keys()
     paths = [path for extra in EXTRAS.values() for path in extra["paths"]]
     assert len(set(paths)) == len(paths)
     for extra in EXTRAS.values():
@@ -81,9 +80,20 @@ def test_the_core_imports_no_extra():
     assert not found
 
 
+def test_a_missing_extra_is_told_from_a_missing_package(monkeypatch):
+    with pytest.raises(
+        extras.MissingExtra, match="the extra 'x': estimator_emb.no_such is missing"
+    ):
+        extras.load("x", "no_such")
+    monkeypatch.setitem(sys.modules, "difflib", None)  # cli.migrate imports it.
+    monkeypatch.delitem(sys.modules, "estimator_emb.cli.migrate", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="difflib"):  # A MissingExtra is no such error.
+        extras.load("migrate", "cli.migrate")
+
+
 @pytest.mark.slow
 @pytest.mark.any_version
-@pytest.mark.parametrize("extra", sorted(NAMES))
+@pytest.mark.parametrize("extra", sorted(ASKED))
 def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path):
     for name in ("estimator_emb", "feature_columns"):
         ignored = shutil.ignore_patterns("__pycache__")

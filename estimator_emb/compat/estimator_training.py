@@ -116,7 +116,7 @@ def _apply_worker_context(config, context) -> None:
     config._num_ps_replicas, config._num_worker_replicas, config._global_id_in_cluster = replicas
 
 
-def _global_id(cluster, task_type: str, task_id: int | None) -> int:
+def _global_id(cluster, task_type: str, task_id: int) -> int:
     """Returns the rank of a task: the chief, then other jobs by name, then parameter servers."""
     if task_type not in cluster.jobs:
         raise RuntimeError(f"The cluster {sorted(cluster.jobs)} has no job {task_type!r}.")
@@ -125,7 +125,7 @@ def _global_id(cluster, task_type: str, task_id: int | None) -> int:
         return (job == PS, job != CHIEF, job)
 
     before = [job for job in cluster.jobs if place(job) < place(task_type)]
-    return sum(len(cluster.job_tasks(job)) for job in before) + (task_id or 0)
+    return sum(len(cluster.job_tasks(job)) for job in before) + task_id
 
 
 def _estimator_of_task(estimator, phase: str, strategy):

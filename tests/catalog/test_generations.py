@@ -2,6 +2,7 @@
 
 import re
 
+import numpy as np
 import processes
 
 from estimator_emb.catalog import generations, slices
@@ -20,6 +21,8 @@ def test_every_slice_has_a_known_generation():
         # TensorFlow shows the two cores of a chip with megacore as one. The name counts both.
         assert one.cores * (2 if GENERATIONS[generation].megacore else 1) == int(cores)
         assert len(one.coordinates()) == one.hosts
+        assert sorted(sum(one.coordinates(), [])) == [list(core) for core in np.ndindex(one.mesh)]
+    assert slices.slice_of(2048).cores == 2048  # As many as the largest TPU has.
 
 
 def test_generations_have_the_memory_and_the_runtime_of_their_hardware():

@@ -16,6 +16,7 @@ import saved_values
 import estimator_emb as ee
 from estimator_emb.catalog.extras import MissingExtra
 from estimator_emb.cli import main as main_lib
+from estimator_emb.cli import parsing
 
 CALLS = {
     "inspect": (["A"], [["--values"]]),
@@ -74,6 +75,7 @@ COUNTS = {
 
 @pytest.mark.parametrize("name, flag", [(name, flag) for name in COUNTS for flag in COUNTS[name]])
 def test_a_count_is_at_least_one(name, flag, capsys):
+    assert parsing.at_least_one("1") == 1
     for wrong in ("0", "-1", "two"):
         with pytest.raises(SystemExit):
             parse(name, [f"{flag}={wrong}"])
@@ -85,7 +87,7 @@ def test_a_count_is_at_least_one(name, flag, capsys):
 WITHOUT_TENSORFLOW = """
 import contextlib, io, json, runpy, sys
 script, calls = sys.argv[1:]
-sys.modules["tensorflow"] = sys.modules["numpy"] = None  # An import is an error.
+sys.modules.update(dict.fromkeys(["tensorflow", "numpy", "matplotlib"]))  # Not to be imported.
 for call in json.loads(calls):
     sys.argv = [script, *call]
     status, output, error = None, io.StringIO(), io.StringIO()
@@ -167,6 +169,8 @@ def test_an_import_error_with_a_pip_command_is_a_line(monkeypatch, capsys):
         with contextlib.nullcontext() if is_line else pytest.raises(ImportError):
             assert main_lib.main(["run"]) == 2
         assert capsys.readouterr().err == (f"estimator-emb: {error}\n" if is_line else "")
+    with pytest.raises(BrokenPipeError):  # `main` ends without a line, as its reader is gone.
+        parsing.prints_errors(mock.Mock(side_effect=BrokenPipeError))(None)
 
 
 @pytest.mark.parametrize(

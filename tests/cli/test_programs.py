@@ -139,20 +139,18 @@ SEEDED = """
 import random
 import numpy, tensorflow
 from estimator_emb.legacy import launch
-config = launch.LocalRunConfig()
-print(config.tf_random_seed)
-config.own_seed = 3
-print(config.tf_random_seed)
+for own in ({}, {"tf_random_seed": 3}):
+    print(launch.LocalRunConfig(**own).tf_random_seed)
 of_keras = tensorflow.keras.layers.Dense(1)(numpy.ones([1, 3])) + tensorflow.random.uniform([])
 print(float(of_keras[0, 0]), random.random(), numpy.random.rand())
 """
 
 
 def test_a_seed_reaches_random_numbers_and_configs_without_a_seed(launched, monkeypatch):
-    drawn = []
+    drawn, real = [], launch.LocalRunConfig
     for seed in (7, 7, 8):
-        stub = {"own_seed": None, "tf_random_seed": property(lambda self: self.own_seed)}
-        monkeypatch.setattr(launch, "LocalRunConfig", type("RunConfig", (), stub))
+        copy = type("RunConfig", (real,), {"tf_random_seed": real.tf_random_seed})
+        monkeypatch.setattr(launch, "LocalRunConfig", copy)  # The seed changes it until the end.
         status, output, _ = launched(SEEDED, seed=seed)
         without, with_seed, *numbers = output.split()
         assert (status, without, with_seed, len(numbers)) == (0, str(seed), "3", 3)

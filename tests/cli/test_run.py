@@ -5,6 +5,7 @@ import platform
 import signal
 import textwrap
 from importlib import metadata
+from unittest import mock
 
 import numpy as np
 import processes
@@ -14,6 +15,7 @@ from packaging import version
 
 import estimator_emb as ee
 from estimator_emb.cli import main as main_lib
+from estimator_emb.legacy import launch
 
 
 def said(done):
@@ -119,17 +121,7 @@ def test_a_module_trains_on_an_emulated_tpu_without_a_network(tmp_path):
     assert not [line for line in ours if "steps is 2" in line]
 
 
-def test_refuses_an_unknown_device_in_the_environment(capsys, monkeypatch):
-    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "gpu")
-    with pytest.raises(SystemExit):
-        main_lib.main(["run", __file__])
-    assert capsys.readouterr().err.splitlines()[-1] == (
-        "estimator-emb run: error: the environment variable ESTIMATOR_EMB_DEVICE must be one of "
-        "emulate, pjrt, tpu; it is 'gpu'"
-    )
-
-
-def test_version_lists_packages_and_machine(capsys, monkeypatch):
+def test_version_lists_packages_and_machine(capsys, monkeypatch, tmp_path):
     monkeypatch.delenv("ESTIMATOR_EMB_NATIVE")
     monkeypatch.setenv("PATH", "")
     assert main_lib.main(["--version"]) == 0
@@ -143,9 +135,21 @@ def test_version_lists_packages_and_machine(capsys, monkeypatch):
     assert machine.startswith(f"Python {platform.python_version()}, Linux-")
     assert machine.endswith(f", {os.cpu_count()} cores")
     assert kernels == "native kernels: none, there is no C++ compiler"
+    (tmp_path / "c++").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    main_lib.main(["--version"])
+    assert f"native kernels: built by {tmp_path}/c++\n" in capsys.readouterr().out
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     main_lib.main(["--version"])
     assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
+
+
+def test_run_passes_its_options_and_the_program_on():
+    with mock.patch.dict(os.environ), mock.patch.object(launch, "launch", return_value=5) as called:
+        assert main_lib.main(["run", "--hosts", "--device=pjrt", "--seed=3", __file__, "x"]) == 5
+        found = [os.environ[f"ESTIMATOR_EMB_{name}"] for name in ("DEVICE", "HOSTS")]
+    assert found == ["pjrt", "auto"] and called.call_args.kwargs["seed"] == 3
+    assert called.call_args.args == ([__file__, "x"],)
 
 
 @pytest.mark.slow
@@ -167,42 +171,3 @@ def test_tensorflow_starts_quietly_by_default(command, asked, tmp_path):
     assert done.stdout == f"{asked or '2'}\n"
     *lines_of_tensorflow, last = done.stderr.splitlines()
     assert last == "its own line" and bool(lines_of_tensorflow) == bool(asked)
-
-
-SEEDED = """
-import random
-import numpy as np
-import tensorflow as tf
-
-def model_fn(features, labels, mode, params):
-    net = tf.compat.v1.layers.dense(tf.keras.layers.Dense(2)(features), 1)
-    loss = tf.reduce_mean(tf.square(net * random.random() - np.random.random()))
-    step = tf.compat.v1.train.get_global_step()
-    train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
-    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-def input_fn():
-    rows = tf.data.Dataset.range(64).shuffle(64).repeat().batch(4)
-    return rows.map(lambda row: (tf.cast(row, tf.float32)[:, None], row))
-
-estimator = tf.estimator.Estimator(model_fn{config})
-estimator.train(input_fn, steps=3)
-values = [estimator.get_variable_value(name) for name in estimator.get_variable_names()]
-print(estimator.config.tf_random_seed, [value.tolist() for value in values], random.random())
-"""
-
-
-@pytest.mark.slow
-def test_run_with_a_seed_repeats_a_program(tmp_path):
-    """The seed of the program's own RunConfig stays."""
-
-    def printed(*options, config=""):
-        (tmp_path / "program.py").write_text(SEEDED.format(config=config))
-        return processes.run_command("run", *options, "program.py", cwd=tmp_path).stdout
-
-    first, second, other = [printed(f"--seed={seed}") for seed in (7, 7, 8)]
-    assert first == second != other
-    assert first.startswith("7 ") and other.startswith("8 ")
-    assert printed() != printed()
-    config = ", config=tf.estimator.RunConfig(tf_random_seed=3)"
-    assert printed("--seed=7", config=config).startswith("3 ")

@@ -119,3 +119,6 @@ def test_shards_option_overrides_the_topology_variable():
     found = run_options.variables(parsed("run", "--shards=8"), given)
     assert found["ESTIMATOR_EMB_SHARDS"] == "8" and found["ESTIMATOR_EMB_TOPOLOGY"] == ""
     assert run_options.variables(parsed("run"), given) == {"ESTIMATOR_EMB_DEVICE": "emulate"}
+    said = "ESTIMATOR_EMB_DEVICE must be one of emulate, pjrt, tpu; it is 'gpu'$"
+    with pytest.raises(parsing.WrongArguments, match=said):
+        run_options.variables(parsed("run"), {"ESTIMATOR_EMB_DEVICE": "gpu"})

@@ -5,7 +5,6 @@ import json
 from types import SimpleNamespace
 
 import harness
-import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.distribute_config import DistributeConfig
@@ -15,7 +14,6 @@ from estimator_emb.compat import estimator_training as ours
 
 THEIRS = "tensorflow.python.distribute.estimator_training"
 # TensorFlow's module has other messages. So `module is not ours or ...` compares only our own.
-v1 = tf.compat.v1
 
 
 @pytest.fixture(autouse=True)
@@ -234,41 +232,16 @@ def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type
     assert estimator.log == [expected]
 
 
+def test_train_and_evaluate_without_a_cluster_runs_both_here(module):
+    estimator = Estimator(Config("independent_worker", None, Strategy(), Strategy()))
+    module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
+    alone = ({}, None, None, "", "", True, 0, 1, 0)
+    assert [called[:2] for called in estimator.log] == [("train", alone), ("evaluate", alone)]
+
+
 @pytest.mark.parametrize("method", ["train", "evaluate"])
 def test_train_or_evaluate_alone_is_refused(module, method):
     estimator = Estimator(Config("independent_worker", NO_EVALUATOR, Strategy(), Strategy()))
     run = getattr(module, f"estimator_{method}")
     message = harness.refusal(ValueError, run, estimator, None, [])
     assert message.endswith("use `tf.estimator.train_and_evaluate`.") or module is not ours
-
-
-def test_trains_with_a_local_mirrored_strategy(estimator_lib, tmp_path):
-    """Two steps of gradient descent on (w - 3)^2 from 0, then an evaluation."""
-
-    def input_fn():
-        return tf.data.Dataset.from_tensors(([[1.0]], [[3.0]])).repeat(2)
-
-    def model_fn(features, labels, mode):
-        weight = v1.get_variable("w", [], initializer=v1.zeros_initializer())
-        loss = tf.reduce_mean(tf.square(features * weight - labels))
-        optimizer = v1.train.GradientDescentOptimizer(0.25)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return estimator_lib.estimator.model_fn_lib.EstimatorSpec(
-            mode, loss=loss, train_op=train_op
-        )
-
-    config = estimator_lib.run_config.RunConfig(
-        model_dir=str(tmp_path),
-        save_summary_steps=None,
-        train_distribute=v1.distribute.MirroredStrategy(["/cpu:0"]),
-        eval_distribute=v1.distribute.MirroredStrategy(["/cpu:0"]),
-    )
-    estimator = estimator_lib.estimator.EstimatorV2(model_fn, config=config)
-    metrics, _ = estimator_lib.training.train_and_evaluate(
-        estimator,
-        estimator_lib.training.TrainSpec(input_fn, max_steps=2),
-        estimator_lib.training.EvalSpec(input_fn, steps=1),
-    )
-    # A step halves the distance to 3, because the rate is 0.25 and the slope 2 * (w - 3).
-    assert estimator.get_variable_value("w") == np.float32(3 - 3 / 4)
-    assert metrics == {"loss": np.float32((3 / 4) ** 2), "global_step": 2}

@@ -101,7 +101,7 @@ def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_mess
         (
             "2.20.0",
             ["protobuf>=5.28.0", "numpy>=1.26.0", "wrapt>=1.11"],
-            {"protobuf": "4.25.0", "numpy": "1.26.4"},
+            {"protobuf": "4.25.0", "numpy": "2.0.0rc1"},
             "it needs protobuf>=5.28.0, and 4.25.0 is installed; it needs wrapt>=1.11, and it is "
             "not installed: pip install 'protobuf>=5.28.0' 'wrapt>=1.11'",
         ),

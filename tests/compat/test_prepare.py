@@ -145,6 +145,9 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
     api = pathlib.Path(sys.modules["tf_keras"].__file__).parent / "api"
     for one, part in ((late, "_v2"), (late.compat.v1, "_v1"), (loaded.compat.v2, "_v2")):
         assert one.__path__ == [str(api / part), "tensorflow"]  # Keras 2 is found first.
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS")
+    monkeypatch.setattr(installed, "version", {"tf-keras": "2.15.0"}.get)
+    assert "is 2.15.0: pip" in harness.refusal(ImportError, required, Model=tf.keras.Model)
 
 
 WHERE_KERAS_IS = """

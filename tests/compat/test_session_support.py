@@ -21,27 +21,15 @@ def test_session_support_refuses_calls_of_programs(name):
     assert said.startswith(f"session_support.{name}: the workers of a TPU are not watched on")
 
 
-@pytest.mark.parametrize(
-    "mode, name",
-    [
-        (None, None),
-        ("reset_computation", "ResetComputation"),
-        pytest.param("shutdown_worker", "ShutdownLameWorkers", marks=pytest.mark.slow),
-        pytest.param("shutdown_all_workers", "ShutdownAllWorkers", marks=pytest.mark.slow),
-    ],
-)
-def test_tpu_training_uses_session_support_only_if_the_environment_does(
-    mode, name, tmp_path, monkeypatch
-):
-    """tensorflow-estimator makes the hook `name` for a mode. Nothing runs on the described TPU."""
-    if mode is not None:
-        monkeypatch.setenv("TF_TPU_GRACEFUL_SHUTDOWN_MODE", mode)
+def test_tpu_training_uses_session_support_only_if_the_environment_does(tmp_path, monkeypatch):
+    """tensorflow-estimator then makes a hook of that module. Nothing runs on the described TPU."""
     program = tpu_described.Program()
-    made = tpu_described.estimator(program.model_fn, None, tmp_path)
-    if name is None:
-        assert tpu_described.train(made, program.input_fn).hook(
-            "TPUInfeedOutfeedSessionHook"
-        )  # No error.
-    else:
-        given = NotImplementedError, tpu_described.train, made, program.input_fn
-        assert harness.refusal(*given).startswith(f"session_support.{name}: the workers of a TPU")
+
+    def train(folder):
+        made = tpu_described.estimator(program.model_fn, None, tmp_path / folder)
+        return tpu_described.train(made, program.input_fn)
+
+    assert train("without").hook("TPUInfeedOutfeedSessionHook")
+    monkeypatch.setenv("TF_TPU_GRACEFUL_SHUTDOWN_MODE", "reset_computation")
+    said = harness.refusal(NotImplementedError, train, "with")
+    assert said.startswith("session_support.ResetComputation: the workers of a TPU")

@@ -46,7 +46,9 @@ def build(module, loss_fn):
 
 
 def test_unused_features_get_zeros(module):
-    _, _, gradients = build(module, lambda hooked: tf.reduce_sum(hooked["b"]))
+    graph, _, gradients = build(module, lambda hooked: tf.reduce_sum(hooked["b"]))
+    handles = [op for op in graph.get_operations() if op.type == "VarHandleOp"]  # One per table.
+    assert [tf.TensorShape(op.get_attr("shape")) for op in handles] == [[1], [1]]
     assert list(gradients) == ["a", "b", "c"]
     assert gradients["b"].op.type == "Identity"  # A gradient, not zeros: only b is in the loss.
     for name, shape in {"a": [4, 5, 2], "c": [4, 3]}.items():

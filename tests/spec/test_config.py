@@ -14,7 +14,7 @@ import feature_columns as fc
 from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
 from estimator_emb.reporting import console
-from estimator_emb.spec import config, options, tf_config
+from estimator_emb.spec import column_ids, config, options, tf_config
 from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 NAN = float("nan")
@@ -256,34 +256,22 @@ def test_tables_of_a_spec_of_dicts_are_sorted():
 
 def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
     """Accepts what a TPU refuses. The first table reads the feature, others a key of their own."""
-    columns = [item_column(2), *[item_column(3)] * 2, item_column(4)]  # One is given twice.
-    tables = tables_of(ee.EmbeddingConfigSpec(columns, ADAGRAD), off_tpu=True)
+    zeros = item_column(3, initializer=tf.compat.v1.zeros_initializer())
+    columns = [item_column(2), *[item_column(3)] * 2, zeros]  # One is given twice.
+    spec = ee.EmbeddingConfigSpec(columns, ADAGRAD)
+    tables = tables_of(spec, off_tpu=True)
     assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
         ("tbl_item", 2, "item"),
         ("tbl_item_1", 3, "item/item_embedding"),
-        ("tbl_item_2", 4, "item/item_embedding_1"),
+        ("tbl_item_2", 3, "item/item_embedding_1"),
     ]
     assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
+    assert "used with multiple embeddings" in harness.refusal(ValueError, tables_of, spec)
 
 
-@pytest.mark.skipif(not harness.IS_2_15, reason="TensorFlow >= 2.16 has no such classes")
-def test_tensorflows_configs_become_ours():
-    from tensorflow.python.tpu import tpu_embedding
-
-    zeros = tf.compat.v1.zeros_initializer()
-    adam = tpu_embedding.AdamParameters(0.2, beta1=0.7)
-    table = tpu_embedding.TableConfig(5, 2, zeros, "sum", True, 0.5, None, adam)
-    feature = tpu_embedding.FeatureConfig("t", 3, "w")
-    spec = ee.EmbeddingConfigSpec(**dicts({"item": feature}, {"t": table}))
-    assert type(spec.table_to_config_dict["t"]) is ee.TableConfig
-    assert type(spec.feature_to_config_dict["item"]) is ee.FeatureConfig
-    assert spec.feature_to_config_dict == {"item": ("t", 3, "w")}
-    ours = ee.AdamParameters(0.2, beta1=0.7)
-    assert spec.table_to_config_dict == {"t": (5, 2, zeros, "sum", True, 0.5, None, ours)}
-    # TensorFlow's own constructor accepts this value.
-    wrong = dicts({"item": feature}, {"t": tpu_embedding.TableConfig(5, 2, learning_rate="0.5")})
-    said = harness.refusal(ValueError, ee.EmbeddingConfigSpec, **wrong)
-    assert said == "TableConfig: learning_rate must be a number; got '0.5'."
+def test_a_default_value_below_minus_1_leaves_values_out():
+    column = fc.categorical_column_with_vocabulary_list("word", ["a", "b"], default_value=-2)
+    assert column_ids.string_lookup(column)(tf.constant(["b", "x"])).numpy().tolist() == [1, -1]
 
 
 def test_tensorflow_estimators_spec_becomes_ours():
@@ -291,8 +279,10 @@ def test_tensorflow_estimators_spec_becomes_ours():
         from tensorflow.python.tpu import tpu_embedding as classes
     else:
         classes = ee
-    features = {"item": classes.FeatureConfig("t", 3)}
-    tables = {"t": classes.TableConfig(5, 2, combiner="sum", learning_rate_fn=rate)}
+    features = {"item": classes.FeatureConfig("t", 3, "w")}
+    of_table, adam = (5, 2, tf.compat.v1.zeros_initializer(), "sum", True, None, rate), (0.2, 0.7)
+    tables = {"t": classes.TableConfig(*of_table, classes.AdamParameters(*adam))}
+    ours = {"t": ee.TableConfig(*of_table, ee.AdamParameters(*adam))}
     parameters = ee.AdagradParameters(0.3)
     arguments = {
         **dicts(features, tables),
@@ -307,11 +297,16 @@ def test_tensorflow_estimators_spec_becomes_ours():
     checked = config.validated(theirs)
     assert type(checked) is ee.EmbeddingConfigSpec
     assert type(checked.table_to_config_dict["t"]) is ee.TableConfig
-    assert checked == (None, None, parameters, 1.5, True, rate, features, tables, "mod", "/tmp")
+    assert type(checked.feature_to_config_dict["item"]) is ee.FeatureConfig
+    assert checked == (None, None, parameters, 1.5, True, rate, features, ours, "mod", "/tmp")
     tables["t"] = type("Own", (classes.TableConfig,), {})(*tables["t"])
     own = type("Own", (type(theirs),), {})(**arguments)
     assert config.validated(own) == checked
     assert "clipping_limit must be a positive" in spec_error(theirs._replace(clipping_limit=-1.5))
+    # TensorFlow's own constructor accepts a text as the rate.
+    with pytest.raises(ValueError, match="^TableConfig: learning_rate must be a number; got '0.5'"):
+        wrong = classes.TableConfig(5, 2, learning_rate="0.5")
+        ee.EmbeddingConfigSpec(**dicts(features, {"t": wrong}))
 
 
 def test_a_foreign_class_of_the_same_name_is_refused():
@@ -367,6 +362,8 @@ def test_choices_of_devices_without_effect_are_logged(monkeypatch, caplog):
     options.say_unused(ee.RunConfig(ee.TPUConfig(device="emulate")))
     choices = "TPUConfig(device='emulate') and ESTIMATOR_EMB_TABLES=device"
     assert harness.said(caplog) == [f"{choices}: no effect, as use_tpu=False."]
+    said = harness.refusal(ValueError, options.check_tables, ee.RunConfig())
+    assert said.startswith("TPUConfig: tables='device' needs device='pjrt'; the device is ")
 
 
 def test_a_cluster_of_only_a_chief_has_no_parameter_servers():
