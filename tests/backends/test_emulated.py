@@ -12,7 +12,9 @@ from emulated_program import SPEC, model_fn
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 import estimator_emb as ee
+from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated.backend import EmulatedTPU
+from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.reporting import progress
 
 PIPELINES = ee.InputPipelineConfig
@@ -146,9 +148,12 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
     caplog.set_level(logging.INFO, "estimator_emb")
     hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
-    estimator = unsaved(model_fn, tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
+    run, tpu = {"save_checkpoints_steps": 3}, {"iterations_per_loop": 3}
+    estimator = make(model_fn, tmp_path, 2, batch=4, run=run, tpu=tpu)
     estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
     assert hook.seen == of_spec.seen == [3, 6, 7]
+    saved = checkpoint_files.checkpoints(str(tmp_path))
+    assert saved == [f"model.ckpt-{step}" for step in (0, 3, 6, 7)]
     steps = [line.split(",")[0] for line in caplog.messages if line.startswith("step ")]
     assert steps == ["step 3 of 7", "step 6 of 7", "step 7 of 7", "step 7 of 7"]
 
@@ -250,6 +255,25 @@ def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipe
     if cores > 1:
         message = harness.refusal(ValueError, list, estimator.predict(input_fn))
         assert message.startswith("Batch length of predictions should be same.")
+
+
+def test_prediction_fills_up_a_batch_and_a_step():
+    """A batch of 3 samples gets a sample without ids. Core 1 may get the first batch, not real."""
+    ids = tf.ragged.constant([[5], [6, 7], [8]])
+    features = {"ragged": ids, "sparse": ids.to_sparse(), "dense": ids.to_tensor(-1)}
+    given = tf.data.Dataset.from_tensors(features).repeat(2)
+    batches = list(emulated_input._filled_up(given, 4, 2))
+    real = [batch["real"].numpy().tolist() for batch in batches]
+    assert real == [[True] * 3 + [False]] * 2 + [[False] * 4]
+    for batch in batches:
+        filled = batch["features"]
+        assert filled["ragged"].to_list() == [[5], [6, 7], [8], []]
+        assert tf.sparse.to_dense(filled["sparse"]).numpy().tolist() == [
+            *([5, 0], [6, 7], [8, 0], [0, 0]),
+        ]
+        assert filled["dense"].numpy().tolist() == [[5, -1], [6, 7], [8, -1], [0, 0]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has more than 2 samples"):
+        list(emulated_input._filled_up(tf.data.Dataset.range(3).batch(3), 2, 1))
 
 
 def test_predict_refuses_tensors_and_a_batch_axis(tmp_path):

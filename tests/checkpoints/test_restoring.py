@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from saved_values import save
+from tensorflow.python.training.saver import BulkSaverBuilder
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
+from estimator_emb.checkpoints.restoring import compare_graph
 
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
 VALUES = {
@@ -126,6 +128,14 @@ def test_refuses_a_table_of_another_dtype(trained):
     assert message.startswith(f"{UNFIT.format(path)}{line}")
 
 
+def test_refuses_a_table_whose_slot_has_another_number_of_rows_than_it(trained):
+    variables = {**harness.saved(trained, 1), "words/Adagrad": np.ones([40, 4], np.float32)}
+    save(f"{trained}/model.ckpt-2", variables)
+    message = refused("train", make(trained, rows=60))
+    assert "table 'words': slot words/Adagrad is [60, 4] here and [40, 4] in the" in message
+    assert "var_name_to_vocab_info={'words': VocabInfo(...), ...})" in message
+
+
 class OwnSaver(tf.compat.v1.train.Saver):
     """Restores variables with matching shapes, and initializes all others."""
 
@@ -135,6 +145,13 @@ class OwnSaver(tf.compat.v1.train.Saver):
         for one in tf.compat.v1.global_variables():
             if reader.get_variable_to_shape_map().get(one.op.name) == one.shape.as_list():
                 one.load(reader.get_tensor(one.op.name), sess)
+
+
+class ToZero(BulkSaverBuilder):
+    """Restores no variable, and sets all variables to 0."""
+
+    def bulk_restore(self, filename_tensor, saveables, preferred_shard, restore_sequentially):
+        return [tf.zeros_like(spec.tensor) for one in saveables for spec in one.specs]
 
 
 def begin_tables():
@@ -166,7 +183,10 @@ def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
     def reshaping():
         return scaffold(saver=tf.compat.v1.train.Saver(reshape=True))
 
-    for scaffold_fn in (lambda: scaffold(saver=OwnSaver()), of_dense_variables):
+    def to_zero():
+        return scaffold(saver=tf.compat.v1.train.Saver(builder=ToZero()))
+
+    for scaffold_fn in (lambda: scaffold(saver=OwnSaver()), of_dense_variables, to_zero):
         assert call("evaluate", make(trained, way, rows=60, scaffold_fn=scaffold_fn))
     estimator = make(trained, way, scaffold_fn=under_old_names)
     message = refused("evaluate", estimator, tf.errors.NotFoundError)
@@ -209,10 +229,8 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
     old.write_text("".join(f"w{i}\n" for i in range(70)))
     now.write_text("".join(f"w{i}\n" for i in range(60)))
     of_70, of_50 = (
-        settings(
-            path, var_name_to_vocab_info={"words": ee.VocabInfo(str(now), 60, 0, str(old), size)}
-        )
-        for size in (70, 50)
+        settings(path, patterns, {"words": ee.VocabInfo(str(now), 60, 0, str(old), size)})
+        for size, patterns in ((70, None), (50, ".*"))
     )
     rows = "variable words is [60, 4] here and [50, 4] in the checkpoint"
     for what, start, table, line in (
@@ -235,6 +253,9 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         assert line in message
         if way == "host":
             same_message(message)
+    with tf.Graph().as_default():
+        listed = [tf.compat.v1.get_variable("words", [50, 4])]
+        assert compare_graph.check_warm_start(settings(path, listed), ()) == {"words"}
 
 
 def test_an_unfinished_prediction_does_not_affect_other_calls(trained):

@@ -12,7 +12,9 @@ import harness
 import numpy as np
 import processes
 import pytest
+import six
 import tensorflow as tf
+from absl import flags
 from absl import logging as absl_logging
 
 import estimator_emb as ee
@@ -232,8 +234,36 @@ def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, ch
         OURS.debug("not shown")
 
 
+def test_an_error_while_the_log_is_set_up_leaves_no_filter(free):
+    free()
+    THEIRS.addHandler(types.SimpleNamespace(addFilter=lambda wanted: 1 / 0))
+    with pytest.raises(ZeroDivisionError), console.shown():
+        pass
+    assert not THEIRS.filters
+
+
+@pytest.mark.parametrize(
+    "given, value, hidden", [(0, "info", True), (1, "info", False), (0, "error", False)]
+)
+def test_an_absl_program_chooses_by_the_flag_verbosity(
+    given, value, hidden, free, capsys, monkeypatch
+):
+    """The handler and the level INFO, without the flag, are what `absl.app.run` sets up."""
+    free()
+    monkeypatch.setattr(logging.root, "handlers", [absl_logging.get_absl_handler()])
+    flag = flags.FLAGS["verbosity"]
+    monkeypatch.setattr(flag, "present", given)
+    monkeypatch.setattr(
+        flag, "_value", {"info": absl_logging.INFO, "error": absl_logging.ERROR}[value]
+    )
+    with console.shown():
+        THEIRS.warning("Reraising captured error")  # Hidden if the program sets up no logging.
+    assert (capsys.readouterr().err == "") == hidden
+
+
 def test_deprecation_notices_of_libraries_are_hidden(free, capsys):
-    notices = [(tf.__file__, "y"), ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
+    libraries = [(f"{tf.sysconfig.get_lib()}/any.py", "y"), (six.__file__, "y")]
+    notices = [*libraries, ("/p.py", "Use tf.keras instead."), ("/p.py", "y")]
 
     def said():
         with console.shown():

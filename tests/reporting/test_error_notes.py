@@ -18,6 +18,7 @@ from estimator_emb.checkpoints.restoring import mismatch_report
 from estimator_emb.guards import input_fn as guarded_input
 from estimator_emb.guards import numbers
 from estimator_emb.reporting import error_notes, program_calls
+from estimator_emb.reporting.suggestions import suggestion
 
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
 
@@ -165,6 +166,12 @@ def test_our_errors_can_be_pickled(error):
             error_notes.shorten(error)
         copy = pickle.loads(pickle.dumps(error))
         assert type(copy) is kind and str(copy) == message
+
+
+def test_suggests_a_name_that_has_enough_letters_in_common():
+    """At least 60% of the letters of both names, and 70% if the name has more than four."""
+    assert suggestion("abcd", ["abcxy"]) == " Did you mean 'abcxy'?"  # 6 letters of 9.
+    assert suggestion("abcde", ["abcxy"]) == ""  # 6 letters of 10.
 
 
 def lines_of(error):

@@ -2,10 +2,13 @@
 
 import json
 import logging
+import os
 import signal
 import socket
+import sys
 import threading
 import time
+import types
 
 import harness
 import id_program
@@ -262,6 +265,17 @@ def test_refuses_an_invalid_wait_limit(text, monkeypatch):
         "Environment variable ESTIMATOR_EMB_WAIT_LIMIT must be a positive number of seconds; got "
         f"'{text}'."
     )
+
+
+def test_end_process_writes_the_log_and_the_output_first(monkeypatch):
+    done = []
+    monkeypatch.setattr(logging, "shutdown", lambda: done.append("log"))
+    for name in ("stdout", "stderr"):
+        stream = types.SimpleNamespace(flush=lambda name=name: done.append(name))
+        monkeypatch.setattr(sys, name, stream)
+    monkeypatch.setattr(os, "_exit", done.append)
+    tasks.end_process(3)
+    assert done == ["log", "stdout", "stderr", 3]
 
 
 # ---- Processes ----------------------------------------------------------------------------------
