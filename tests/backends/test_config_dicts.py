@@ -133,9 +133,8 @@ def test_minus_one_in_a_matrix_of_one_column_means_no_id(shape, cores, weighted,
 
         return harness.dataset([({"x": ids, "w": weights}, {"x": labels})] * 2).map(shaped)
 
-    estimator = harness.estimator(
-        harness.gradient_model_fn(["x"]), spec, tmp_path, num_shards=cores
-    )
+    model_fn = harness.gradient_model_fn(["x"])
+    estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores)
     estimator.train(input_fn, steps=1)
     want = table.copy()
     want[3] -= 0.5 * (weights[0] * labels[0] + weights[3] * labels[3])

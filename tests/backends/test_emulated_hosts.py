@@ -84,9 +84,8 @@ def check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
     made.train(input_fn, steps=1)
     monkeypatch.setattr(tpu_described, "CORES_PER_HOST", 8)
     input_fn, model_fn = seen_by(there)
-    tpu = tpu_described.estimator(
-        model_fn, None, tmp_path / "described", hosts=hosts, batch=32, **described
-    )
+    where = tmp_path / "described"
+    tpu = tpu_described.estimator(model_fn, None, where, hosts=hosts, batch=32, **described)
     tpu_described.train(tpu, input_fn)
     assert here == there
     return made, here
@@ -102,9 +101,8 @@ def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypa
     made, here = check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch)
     each = 8 if pipeline == "PER_SHARD_V1" else 1
     fed = 1 if pipeline == "BROADCAST" else hosts
-    assert [one["hosts"] for one in here[:-1]] == [
-        (host, hosts) for host in range(fed) for _ in range(each)
-    ]
+    expected = [(host, hosts) for host in range(fed) for _ in range(each)]
+    assert [one["hosts"] for one in here[:-1]] == expected
     # The gradient is the mean over cores. Of 16 cores, the 8 of host 1 sum two samples of 1.
     assert made.get_variable_value("w") == 1 - fed
 

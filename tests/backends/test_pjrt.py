@@ -113,10 +113,8 @@ def of_recurrence(x, y):
 def of_chosen_rows(x, y):
     chosen = tf.where(x[:, 0] > 0)[:, 0]  # The number of rows depends on values.
     squares = tf.square(dense(x, 1, "output") - y)
-    loss = tf.reduce_sum(tf.gather(squares, chosen)) + tf.reduce_sum(
-        tf.boolean_mask(x, y[:, 0] < 0)
-    )
-    return 0.1 * loss, None
+    loss = tf.reduce_sum(tf.gather(squares, chosen))
+    return 0.1 * (loss + tf.reduce_sum(tf.boolean_mask(x, y[:, 0] < 0))), None
 
 
 @pytest.mark.slow
@@ -141,9 +139,8 @@ def test_models_of_every_kind_train_like_on_the_host(model, cores, tmp_path):
         if kept is not None:
             train_op = tf.group(train_op, kept)
         calls_host = host_call, [loss[None], tf.reshape(step, [1])]
-        return ee.TPUEstimatorSpec(
-            mode, loss=loss, train_op=train_op, host_call=calls_host, scaffold_fn=scaffold_fn
-        )
+        functions = {"host_call": calls_host, "scaffold_fn": scaffold_fn}
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **functions)
 
     def scaffold_fn():
         return v1.train.Scaffold(init_fn=lambda *_: written.append("initialized"))
@@ -297,9 +294,8 @@ def test_a_hook_may_write_variables(place, tmp_path):
         return kernel.assign(kernel / 2)
 
     each = {"hooks": [harness.Reads(halve)], "tpu": {"iterations_per_loop": 1}}
-    harness.assert_same(
-        *(trained(tmp_path / device, device, 2, **each)[1] for device in ("host", place))
-    )
+    both = (trained(tmp_path / device, device, 2, **each)[1] for device in ("host", place))
+    harness.assert_same(*both)
 
 
 @pytest.mark.fast(1)

@@ -149,9 +149,8 @@ def test_refused_when_the_step_is_lowered(of_loss, first, line, last, tmp_path):
         loss = tf.reduce_sum(features["words"]) * v1.get_variable("scale", [])
         return harness.minimized(mode, loss + tf.reshape(of_loss(loss), []))
 
-    words = harness.refusal(
-        core_step.CannotLower, made(tmp_path, cores=2, model_fn=model_fn).train, batches, steps=1
-    )
+    train = made(tmp_path, cores=2, model_fn=model_fn).train
+    words = harness.refusal(core_step.CannotLower, train, batches, steps=1)
     got = words.splitlines()
     assert first in got.pop(0)
     if last:

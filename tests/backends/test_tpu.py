@@ -87,16 +87,10 @@ def test_every_op_of_the_graph_equals_the_original(case, ragged):
 
 def described_variables(graph, key):
     with graph.as_default():
-        return [
-            (
-                one.name,
-                one.shape,
-                one.device,
-                one._save_slice_info and one._save_slice_info.to_proto(),
-                one.initial_value.op.type,
-            )
-            for one in graph.get_collection(key)
-        ]
+        found = graph.get_collection(key)
+        slices = [one._save_slice_info and one._save_slice_info.to_proto() for one in found]
+        initial_ops = [one.initial_value.op.type for one in found]
+        return [(one.name, one.shape, one.device) for one in found], slices, initial_ops
 
 
 @pytest.mark.parametrize("case", tpu_cases.GRAPHS, ids=lambda case: case.name)
@@ -161,9 +155,8 @@ def test_optimizers_beyond_the_original_load_and_retrieve_slots(name, hosts):
 
 
 def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
-    engine = one_table(
-        optimization_parameters=embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
-    )
+    adam = embedding.Adam(lambda: tf.constant(0.25), epsilon=1e-4)
+    engine = one_table(optimization_parameters=adam)
     assert message(engine).adam.epsilon == np.float32(1e-4)
     assert message(engine).adam.use_sum_inside_sqrt is True
     assert message(engine).learning_rate.WhichOneof("learning_rate") == "dynamic"
@@ -176,9 +169,8 @@ def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
 
 def test_packing_of_low_dimensions_is_passed_on():
     status = optimization_pb2.LowDimensionalPackingStatus.Status
-    engine = one_table(
-        optimization_parameters=embedding.Adagrad(0.1, low_dimensional_packing_status=True)
-    )
+    packed = embedding.Adagrad(0.1, low_dimensional_packing_status=True)
+    engine = one_table(optimization_parameters=packed)
     assert message(engine).low_dimensional_packing_status == status.ENABLED
     assert message(one_table()).low_dimensional_packing_status == status.UNSPECIFIED
 
@@ -318,9 +310,8 @@ def run_without_hardware(graph, tensors, before=(), of_hardware=None):
         config = tf.compat.v1.ConfigProto(graph_options=options)
         with tf.compat.v1.Session(config=config) as session:
             session.run([one.name for one in before])
-            return session.run(
-                tf.nest.map_structure(lambda one: given.get(one.name, one.name), tensors)
-            )
+            fetched = tf.nest.map_structure(lambda one: given.get(one.name, one.name), tensors)
+            return session.run(fetched)
 
 
 # What the constructor and methods refuse.
@@ -374,9 +365,8 @@ def test_refuses_invalid_arguments(arguments, phrase):
 
 def test_gradients_are_sent_in_training_only():
     engine = one_table(mode=ours.INFERENCE, optimization_parameters=None)
-    assert harness.refusal(RuntimeError, engine.generate_send_gradients_op, {}) == (
-        "TPUEmbedding: gradients are sent in TRAINING mode only; the mode is INFERENCE."
-    )
+    said = harness.refusal(RuntimeError, engine.generate_send_gradients_op, {})
+    assert said == "TPUEmbedding: gradients are sent in TRAINING mode only; the mode is INFERENCE."
 
 
 def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):

@@ -41,9 +41,8 @@ def contrastive(features, labels, mode, params):
     loss = tf.reduce_mean(losses)
     if mode == "infer":
         return ee.TPUEstimatorSpec(mode, predictions={"own": own, "loss": losses})
-    return harness.minimized(
-        mode, loss, RATE, eval_metrics=(lambda losses: {"mean": v1.metrics.mean(losses)}, [losses])
-    )
+    metrics = (lambda losses: {"mean": v1.metrics.mean(losses)}, [losses])
+    return harness.minimized(mode, loss, RATE, eval_metrics=metrics)
 
 
 def estimator(model_fn, model_dir, cores=1, use_tpu=True):

@@ -54,17 +54,15 @@ def columns(rate=None):
 def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
     """Returns (spec, model_fn, input_fn)."""
     made = columns(rate)
-    spec = spec_class(
-        feature_columns=made,
-        optimization_parameters=optimizer or ee.AdagradParameters(0.1),
-        **kwargs,
-    )
+    kwargs["optimization_parameters"] = optimizer or ee.AdagradParameters(0.1)
+    spec = spec_class(feature_columns=made, **kwargs)
     return spec, model_fn_of(made), input_fn
 
 
 def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
     """Like `column_spec`, with dicts, weights, a sequence, and rates and optimizers per table."""
     kwargs.setdefault("optimization_parameters", module.FtrlParameters(0.3, beta=0.5))
+    adam = module.AdamParameters(0.2, beta1=0.7)
     spec = spec_class(
         feature_to_config_dict={
             "item": module.FeatureConfig("small", weight_key="shares"),
@@ -73,9 +71,7 @@ def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
         },
         table_to_config_dict={
             "small": module.TableConfig(20, 2, combiner="sum", learning_rate_fn=halving),
-            "large": module.TableConfig(
-                31, 3, optimization_parameters=module.AdamParameters(0.2, beta1=0.7)
-            ),
+            "large": module.TableConfig(31, 3, optimization_parameters=adam),
         },
         **kwargs,
     )
@@ -313,12 +309,9 @@ def test_refuses_generations_without_estimators(generation, tmp_path):
 
 
 def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("item", 20),
-        3,
-        embedding_lookup_device="tpu_tensor_core",
-        tensor_core_shape=[None, tpu_described.POSITION],
-    )
+    item, shape = fc.categorical_column_with_identity("item", 20), [None, tpu_described.POSITION]
+    device = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": shape}
+    column = fc.embedding_column(item, 3, **device)
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(fc.DenseFeatures([column])(features))
@@ -336,10 +329,8 @@ def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
 
 def test_predict_says_where_to_predict(tmp_path, same_message):
     spec, model_fn, its_input_fn = dict_spec()
-    estimator = tpu_described.estimator(model_fn, spec, tmp_path)
-    same_message(
-        harness.refusal(NotImplementedError, lambda: next(estimator.predict(its_input_fn)))
-    )
+    predicted = tpu_described.estimator(model_fn, spec, tmp_path).predict(its_input_fn)
+    same_message(harness.refusal(NotImplementedError, next, predicted))
 
 
 # Restoring: a graph is compared with its checkpoint before a session opens.

@@ -110,9 +110,8 @@ def test_refuses_a_missing_latest_checkpoint(remote, trained, same_message):
     else:
         (trained / "model.ckpt-2.index").unlink()
     (message,) = {refused(what, make(trained)) for what in CALLS}
-    assert message.startswith(
-        f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone."
-    )
+    problem = f"file '{trained}/checkpoint' names '{named}', which is gone."
+    assert message.startswith(f"{PHRASE}: {problem}")
     same_message(message)
     for file in trained.glob("model.ckpt-*"):
         file.unlink()
@@ -233,9 +232,8 @@ def test_refuses_a_damaged_checkpoint(way, kind, trained):
     raised = tf.errors.NotFoundError if kind == "missing" else tf.errors.DataLossError
     for what in CALLS if kind == "cut" else CALLS[:1]:
         message = refused(what, make(trained, way), raised)
-        assert message.startswith(
-            f"Restoring from checkpoint failed: checkpoint '{path}' is damaged: {problem}"
-        )
+        begin = f"Restoring from checkpoint failed: checkpoint '{path}' is damaged"
+        assert message.startswith(f"{begin}: {problem}")
         assert "\nThe newest checkpoint that is whole is 'model.ckpt-1'.\n" in message
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
@@ -259,9 +257,8 @@ def test_explains_an_error_of_restoring(kind, trained):
     assert checkpoint_files.explain(tf.errors.AbortedError(None, op, "of a server"), path) is None
     explained = checkpoint_files.explain(tf.errors.OutOfRangeError(None, op, ""), path)
     assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
-    assert (
-        checkpoint_files.explain(explained, f"{trained}/gone") is None
-    )  # It is explained already.
+    # It is explained already.
+    assert checkpoint_files.explain(explained, f"{trained}/gone") is None
     with pytest.raises(checkpoint_files.MissingCheckpoint, match="was there and is gone"):
         checkpoint_files.check_whole(f"{trained}/gone")
 
@@ -299,19 +296,15 @@ def test_advice_skips_other_damaged_checkpoints(trained, same_message):
 
 
 def test_errors_of_the_input_are_not_changed(trained):
-    def bad_input_fn(params):
-        def fail(_):
-            raise tf.errors.DataLossError(None, None, "a damaged record")
+    def fail(ids):
+        raise tf.errors.DataLossError(None, None, "a damaged record")
 
-        return tf.data.Dataset.range(1).map(
-            lambda one: (
-                {"x": tf.ensure_shape(tf.numpy_function(fail, [one], tf.int64), [8])},
-                np.zeros(8, np.float32),
-            )
-        )
+    def read(features, labels):
+        ids = tf.numpy_function(fail, [features["x"]], tf.int64)
+        return {"x": tf.ensure_shape(ids, [8])}, labels
 
     with pytest.raises(tf.errors.OpError, match="a damaged record"):
-        make(trained).train(bad_input_fn, steps=1)
+        make(trained).train(lambda params: input_fn(params).map(read), steps=1)
 
 
 def test_index_gives_the_sizes_of_data_files(tmp_path):
@@ -379,7 +372,6 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
 def test_reader_names_an_index_whose_names_are_no_text(tmp_path):
     path = f"{tmp_path}/model.ckpt-1"
     tf.raw_ops.SaveV2(prefix=path, tensor_names=[b"\xff"], shape_and_slices=[""], tensors=[[1.0]])
-    message = harness.refusal(
-        checkpoint_files.DamagedCheckpoint, checkpoint_reader.CheckpointReader, path
-    )
+    kind = checkpoint_files.DamagedCheckpoint
+    message = harness.refusal(kind, checkpoint_reader.CheckpointReader, path)
     assert f"is damaged: '{path}.index' cannot be read ('utf-8' codec" in message

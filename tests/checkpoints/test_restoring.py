@@ -11,7 +11,6 @@ from tensorflow.python.training.saver import BulkSaverBuilder
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
-from estimator_emb.checkpoints.restoring import compare_graph
 
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
 VALUES = {
@@ -126,14 +125,6 @@ def test_refuses_a_table_of_another_dtype(trained):
     message = refused("predict", make(trained), checkpoint_path=path)
     line = "table 'words': variable words is float32 here and float64 in the checkpoint\n"
     assert message.startswith(f"{UNFIT.format(path)}{line}")
-
-
-def test_refuses_a_table_whose_slot_has_another_number_of_rows_than_it(trained):
-    variables = {**harness.saved(trained, 1), "words/Adagrad": np.ones([40, 4], np.float32)}
-    save(f"{trained}/model.ckpt-2", variables)
-    message = refused("train", make(trained, rows=60))
-    assert "table 'words': slot words/Adagrad is [60, 4] here and [40, 4] in the" in message
-    assert "var_name_to_vocab_info={'words': VocabInfo(...), ...})" in message
 
 
 class OwnSaver(tf.compat.v1.train.Saver):
@@ -253,9 +244,6 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         assert line in message
         if way == "host":
             same_message(message)
-    with tf.Graph().as_default():
-        listed = [tf.compat.v1.get_variable("words", [50, 4])]
-        assert compare_graph.check_warm_start(settings(path, listed), ()) == {"words"}
 
 
 def test_an_unfinished_prediction_does_not_affect_other_calls(trained):

@@ -75,9 +75,8 @@ def error(**arguments):
 @pytest.mark.parametrize("tables, hosts", [(TABLES, None), (["*"], HOSTS), (["[wif]*"], None)])
 def test_convert_reads_hosts_and_order_from_the_checkpoint(tables, hosts, saved, tmp_path):
     seen = []
-    made = checkpoint.convert(
-        saved("mod"), f"{tmp_path}/new", tables, hosts, progress=lambda *done: seen.append(done)
-    )
+    given = saved("mod"), f"{tmp_path}/new", tables, hosts
+    made = checkpoint.convert(*given, progress=lambda *done: seen.append(done))
     bytes_done, totals = zip(*seen, strict=True)
     assert sorted(bytes_done) == [*bytes_done] and bytes_done[-1] == totals[-1]
     assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())
@@ -221,9 +220,8 @@ def test_convert_refuses_a_table_saved_in_one_slice(tmp_path):
 def test_graphs_of_this_package_mean_id_order(tmp_path):
     """These graphs load the rows of each host. test_checkpoint.py tests a graph without a TPU."""
     for strategy in ("mod", "div"):
-        embedding = tpu_graphs.one_table(
-            ee.TableConfig(13, 2), hosts=4, partition_strategy=strategy
-        )
+        table = ee.TableConfig(13, 2)
+        embedding = tpu_graphs.one_table(table, hosts=4, partition_strategy=strategy)
         with tpu_graphs.build(embedding, tpu_embedding).as_default():
             meta = tf.compat.v1.train.export_meta_graph(clear_devices=True)
         (tmp_path / f"{strategy}.meta").write_bytes(meta.SerializeToString())
@@ -314,15 +312,12 @@ def test_reads_slices_with_large_start_rows(tmp_path):
     starts = [0, *ends[:-1]]
     pairs = list(zip(starts, ends, strict=True))
     values = (np.arange(ends[-1]) % 100).astype(np.int8)[:, None]
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        session.run(
-            tf.raw_ops.SaveV2(
-                prefix=path,
-                tensor_names=["a\0\xff/words"] * len(ends),
-                shape_and_slices=[f"{ends[-1]} 1 {start},{end - start}:-" for start, end in pairs],
-                tensors=[values[start:end] for start, end in pairs],
-            )
-        )
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=["a\0\xff/words"] * len(ends),
+        shape_and_slices=[f"{ends[-1]} 1 {start},{end - start}:-" for start, end in pairs],
+        tensors=[values[start:end] for start, end in pairs],
+    )
     (name,) = read(path)
     with checkpoint_reader.CheckpointReader(path) as slices:
         assert [part.start for part in slices.parts(name)] == starts
@@ -350,9 +345,8 @@ def test_convert_copies_every_dtype(tmp_path, monkeypatch):
 
 def test_convert_copies_variables_divided_by_columns(tmp_path):
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        wide = tf.compat.v1.get_variable(
-            "wide", [3, 8], partitioner=tf.compat.v1.fixed_size_partitioner(4, axis=1)
-        )
+        by_columns = tf.compat.v1.fixed_size_partitioner(4, axis=1)
+        wide = tf.compat.v1.get_variable("wide", [3, 8], partitioner=by_columns)
         tf.compat.v1.get_variable("words", initializer=WORDS)
         session.run(tf.compat.v1.global_variables_initializer())
         want = session.run(tf.convert_to_tensor(wide))
@@ -382,11 +376,9 @@ def test_inspect_lists_variables_and_tables(tmp_path):
         found = {one.name: one for one in checkpoint.inspect(named)}
         names = "dense/kernel empty few few/mine global_step note".split()
         assert list(found) == sorted([TABLE, HELPER, f"{HELPER}/Adam", *names])
-        words = found[TABLE]
-        assert words == checkpoint.SavedVariable(
-            words.name, (13, 2), tf.float32, (f"{words.name}/Adagrad",), "Adagrad"
-        )
-        assert words.bytes == 4 * 26 * 2
+        form = TABLE, (13, 2), tf.float32, (f"{TABLE}/Adagrad",), "Adagrad"
+        assert found[TABLE] == checkpoint.SavedVariable(*form)
+        assert found[TABLE].bytes == 4 * 26 * 2
         few = found["few"]
         assert (few.optimizer, few.slots) == ("Adam", ("few/Adam/m", "few/Adam/v"))
         assert (found["few/mine"].optimizer, found["few/mine"].slots) == (None, ())
@@ -400,14 +392,10 @@ def test_a_converted_checkpoint_trains_on(tmp_path, meta_graphs):
     save(f"{tmp_path}/legacy/model.ckpt-0", {**tables, "global_step": np.int64(0)})
     legacy = {"tables": ["words"], "hosts": HOSTS, "force": True}
     checkpoint.convert(f"{tmp_path}/legacy", f"{tmp_path}/new", source_order="mod", **legacy)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("words")},
-        table_to_config_dict={"words": ee.TableConfig(13, 2)},
-        optimization_parameters=ee.AdagradParameters(0.1),
-        partition_strategy="mod",
-    )
-    batch = {"x": np.array([1, 5, 12])}, {"x": np.ones([3, 2], np.float32)}
-    model_fn = harness.gradient_model_fn(["x"])
+    tables, adagrad = {"words": ee.TableConfig(13, 2)}, ee.AdagradParameters(0.1)
+    spec = harness.tables_spec(tables, adagrad, partition_strategy="mod")
+    batch = {"words": np.array([1, 5, 12])}, {"words": np.ones([3, 2], np.float32)}
+    model_fn = harness.gradient_model_fn(["words"])
     estimator = harness.estimator(model_fn, spec, tmp_path / "new", batch_size=3)
     estimator.train(harness.input_fn_of([batch]), steps=1)
     got = harness.saved(tmp_path / "new", 1)
@@ -448,14 +436,8 @@ def test_convert_refuses_invalid_arguments(change, phrase, tmp_path):
     path = write_legacy(tmp_path)
     (tmp_path / "void").mkdir()
     before = sorted(tmp_path.iterdir())
-    arguments = {
-        "source": path,
-        "destination": f"{tmp_path}/new/7",
-        "tables": ["few"],
-        "hosts": 4,
-        "source_order": "mod",
-        **change,
-    }
+    arguments = {"source": path, "destination": f"{tmp_path}/new/7", "tables": ["few"]}
+    arguments |= {"hosts": 4, "source_order": "mod", **change}
     for name in ("source", "destination"):
         arguments[name] = arguments[name].format(folder=tmp_path)
     said = harness.refusal(ValueError, checkpoint.convert, **arguments)

@@ -101,8 +101,7 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
         bias = v1.get_variable("bias", [5])
         later = v1.train.Saver([weight])
         savers = [empty, listed, named, later]
-        for one in savers:
-            v1.add_to_collection(v1.GraphKeys.SAVERS, one)
+        v1.get_collection_ref(v1.GraphKeys.SAVERS).extend(savers)
         found = saver.savers_of_program(None)
         saver.complete(found, [*table, bias], "none", on_tpu=False, training=False)
         session.run(v1.global_variables_initializer())

@@ -63,9 +63,8 @@ def test_a_session_error_has_its_cause_and_line(tmp_path, device):
     line = model_fn.__code__.co_firstlineno + 2
     message, made = str(error).splitlines()
     assert message.startswith("my check : Tensor had ")
-    assert made == (
-        f"The op 'CheckNumerics' was made by {__file__}, line {line}, in model_fn: {CHECK}"
-    )
+    place = f"{__file__}, line {line}, in model_fn: {CHECK}"
+    assert made == f"The op 'CheckNumerics' was made by {place}"
     assert error.message == str(error)
     assert error.op.name == "CheckNumerics" and error.node_def.op == "CheckNumerics"
     assert error.error_code == tf.errors.INVALID_ARGUMENT

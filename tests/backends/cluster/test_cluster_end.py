@@ -2,10 +2,8 @@
 
 import json
 import logging
-import os
 import signal
 import socket
-import sys
 import threading
 import time
 import types
@@ -223,12 +221,11 @@ def test_absent_tasks_are_named_within_a_minute_and_again(watch):
     said = "/job:ps/task:0 at p:1 has been away for {} s"
     assert judge("pc", 31) == [said.format(31) + "."]
     assert judge("pc", 60) == []
-    assert judge("pc", 62) == [
-        f"{said.format(62)}; /job:chief/task:0 at c:1 has been away for 31 s."
-    ]
+    of_chief = "/job:chief/task:0 at c:1 has been away for {} s."
+    assert judge("pc", 62) == [f"{said.format(62)}; {of_chief.format(31)}"]
     assert judge("c", 100) == ["/job:ps/task:0 at p:1 is there, after 100 s."]
     assert judge("pc", 121) == []
-    assert judge("pc", 122) == ["/job:chief/task:0 at c:1 has been away for 91 s."]
+    assert judge("pc", 122) == [of_chief.format(91)]
     assert judge("", 123) == ["/job:chief/task:0 at c:1 is there, after 92 s."]
     assert judge("", 300) == []
 
@@ -269,13 +266,13 @@ def test_refuses_an_invalid_wait_limit(text, monkeypatch):
 
 def test_end_process_writes_the_log_and_the_output_first(monkeypatch):
     done = []
-    monkeypatch.setattr(logging, "shutdown", lambda: done.append("log"))
-    for name in ("stdout", "stderr"):
-        stream = types.SimpleNamespace(flush=lambda name=name: done.append(name))
-        monkeypatch.setattr(sys, name, stream)
-    monkeypatch.setattr(os, "_exit", done.append)
+    stream = types.SimpleNamespace(flush=lambda: done.append("output"))
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("logging.shutdown", lambda: done.append("log"))
+    monkeypatch.setattr("os._exit", done.append)
     tasks.end_process(3)
-    assert done == ["log", "stdout", "stderr", 3]
+    assert done == ["log", "output", "output", 3]
 
 
 # ---- Processes ----------------------------------------------------------------------------------
