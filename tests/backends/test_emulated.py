@@ -14,7 +14,6 @@ from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 import estimator_emb as ee
 from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated.backend import EmulatedTPU
-from estimator_emb.checkpoints.files import checkpoint_files
 from estimator_emb.reporting import progress
 
 PIPELINES = ee.InputPipelineConfig
@@ -147,12 +146,12 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
     caplog.set_level(logging.INFO, "estimator_emb")
     hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
-    run, tpu = {"save_checkpoints_steps": 3}, {"iterations_per_loop": 3}
-    estimator = make(model_fn, tmp_path, 2, batch=4, run=run, tpu=tpu)
+    run = {"log_step_count_steps": 3, "save_summary_steps": 3, "save_checkpoints_secs": None}
+    estimator = make(model_fn, tmp_path, 2, batch=4, run=run, tpu={"iterations_per_loop": 3})
     estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
     assert hook.seen == of_spec.seen == [3, 6, 7]
-    saved = checkpoint_files.checkpoints(str(tmp_path))
-    assert saved == [f"model.ckpt-{step}" for step in (0, 3, 6, 7)]
+    speeds = [step for step, of in harness.summaries(tmp_path).items() if "examples/sec" in of]
+    assert speeds == [6, 7]  # After each loop. The first loop starts the clock.
     steps = [line.split(",")[0] for line in caplog.messages if line.startswith("step ")]
     assert steps == ["step 3 of 7", "step 6 of 7", "step 7 of 7", "step 7 of 7"]
 
