@@ -35,11 +35,10 @@ def is_in(file: str, packages: tuple[str, ...]) -> bool:
 def _places(packages: tuple[str, ...]) -> tuple[str, ...]:
     places: list[str] = []
     for package in packages:
-        spec = importlib.util.find_spec(package)
-        folders = (spec and spec.submodule_search_locations) or ()
-        places += [os.path.join(folder, "") for folder in folders]
-        if spec and not folders and spec.origin:
-            places.append(spec.origin)  # A single-file module.
+        if spec := importlib.util.find_spec(package):
+            folders = spec.submodule_search_locations or ()
+            # A single-file module has no folders.
+            places += [os.path.join(folder, "") for folder in folders] or [str(spec.origin)]
     return tuple(places)
 
 

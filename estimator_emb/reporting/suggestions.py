@@ -14,5 +14,5 @@ def suggestion(name: object, names: Iterable[object]) -> str:
     """Returns " Did you mean 'x'?" with a close match from `names`, or ''."""
     lower = {str(known).lower(): known for known in names}
     cutoff = 0.7 if len(str(name)) > 4 else 0.6  # A wrong letter of 'run' leaves two thirds.
-    close = difflib.get_close_matches(str(name).lower(), lower, 1, cutoff)
+    close = difflib.get_close_matches(str(name).lower(), lower, cutoff=cutoff)
     return f" Did you mean {lower[close[0]]!r}?" if close else ""

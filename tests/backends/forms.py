@@ -28,6 +28,5 @@ WEIGHTS = {
 def feature(form, table):
     """Returns the FeatureConfig for ids in a form. Some samples exceed its 3 positions."""
     weights = f"{form}_w" if form.startswith("weighted") else None
-    return ee.FeatureConfig(
-        table, max_sequence_length=3 if form == "sequence" else 0, weight_key=weights
-    )
+    length = 3 if form == "sequence" else 0
+    return ee.FeatureConfig(table, max_sequence_length=length, weight_key=weights)

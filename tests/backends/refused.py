@@ -54,9 +54,8 @@ def summary(loss):
 
 
 def fixed_table(loss):
-    table = tf.lookup.StaticHashTable(
-        tf.lookup.KeyValueTensorInitializer([1, 2], [3.0, 4.0], tf.int64, tf.float32), 0.0
-    )
+    values = tf.lookup.KeyValueTensorInitializer([1, 2], [3.0, 4.0], tf.int64, tf.float32)
+    table = tf.lookup.StaticHashTable(values, 0.0)
     return {"loss": loss + table.lookup(tf.constant(1, tf.int64))}
 
 

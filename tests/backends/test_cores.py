@@ -76,9 +76,8 @@ GROUPS = [[0, 2], [3, 1]]
 
 def test_all_to_all_and_its_gradient():
     def build(x):
-        moved = tpu_ops.all_to_all(
-            x, concat_dimension=1, split_dimension=0, split_count=2, group_assignment=GROUPS
-        )
+        dimensions = {"concat_dimension": 1, "split_dimension": 0, "split_count": 2}
+        moved = tpu_ops.all_to_all(x, group_assignment=GROUPS, **dimensions)
         assert moved.shape == [1, 4]
         weights = tf.constant([[1.0, 2.0, 3.0, 4.0]])
         return [moved, tf.gradients(tf.reduce_sum(moved * weights * x[0, 0]), x)[0]]
@@ -154,9 +153,8 @@ def test_cross_replica_sum_refuses_groups_computed_at_run_time():
     def build(x):
         return tpu_ops.cross_replica_sum(x, tf.cast(x[:1] * 0, tf.int32))
 
-    assert harness.refusal(ValueError, on_cores, build).startswith(
-        "cross_replica_sum: group_assignment must be known when the graph is built; got <tf.Tensor"
-    )
+    said = "group_assignment must be known when the graph is built; got <tf.Tensor"
+    assert harness.refusal(ValueError, on_cores, build).startswith(f"cross_replica_sum: {said}")
 
 
 def test_every_core_draws_its_own_random_numbers(control_flow):
@@ -210,7 +208,6 @@ def test_host_context_describes_one_core(of_input):
     assert isinstance(context, tpu_context.TPUContext)
     assert (context.num_replicas, context.num_hosts, context.num_of_replicas_per_host) == (1, 1, 1)
     assert context.device_for_replica(0) == ("/device:CPU:0", 0)
-    assert context.tpu_host_placement_function(0) == "/device:CPU:0"
     assert context.tpu_host_placement_function(host_id=0) == "/device:CPU:0"
     of_input_fn = [lambda: context.current_host, context.current_input_fn_deployment]
     of_model_fn = [lambda: context.device_assignment]

@@ -53,9 +53,8 @@ def compiled(made, devices, arguments, of_activations=False, options=None):
     mesh = Mesh(np.array(devices), ("core",))
     by_core, same = PartitionSpec("core"), PartitionSpec()
     places = (by_core, by_core, by_core, same)
-    sharded = jax.shard_map(
-        step, mesh=mesh, in_specs=places, out_specs=(by_core, by_core), check_vma=False
-    )
+    specs = {"in_specs": places, "out_specs": (by_core, by_core)}
+    sharded = jax.shard_map(step, mesh=mesh, check_vma=False, **specs)
     shardings = tuple(NamedSharding(mesh, place) for place in places)
     step = jax.jit(sharded, in_shardings=shardings, donate_argnums=0)
     return step.lower(*arguments).compile(options)

@@ -12,6 +12,7 @@ from emulated_program import SPEC, model_fn
 from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 import estimator_emb as ee
+from estimator_emb.backends.emulated import input as emulated_input
 from estimator_emb.backends.emulated.backend import EmulatedTPU
 from estimator_emb.reporting import progress
 
@@ -118,9 +119,8 @@ def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_p
     estimator = unsaved(model_fn, tmp_path, 2, PIPELINES.PER_HOST_V2, spec, batch=4)
     with pytest.raises(tf.errors.InvalidArgumentError) as error:
         estimator.train(input_fn, steps=1)
-    assert error.value.message.splitlines()[0].endswith(
-        f"Feature x of table t: its ids of core 1 have {said}"
-    )
+    first_line = error.value.message.splitlines()[0]
+    assert first_line.endswith(f"Feature x of table t: its ids of core 1 have {said}")
 
 
 @pytest.mark.fast(1)
@@ -149,9 +149,12 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
     caplog.set_level(logging.INFO, "estimator_emb")
     hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
-    estimator = unsaved(model_fn, tmp_path, 2, batch=4, tpu={"iterations_per_loop": 3})
+    run = {"log_step_count_steps": 3, "save_summary_steps": 3, "save_checkpoints_secs": None}
+    estimator = make(model_fn, tmp_path, 2, batch=4, run=run, tpu={"iterations_per_loop": 3})
     estimator.train(numbers(1, 2, 30, 40), steps=7, hooks=[hook])
     assert hook.seen == of_spec.seen == [3, 6, 7]
+    speeds = [step for step, of in harness.summaries(tmp_path).items() if "examples/sec" in of]
+    assert speeds == [6, 7]  # After each loop. The first loop starts the clock.
     steps = [line.split(",")[0] for line in caplog.messages if line.startswith("step ")]
     assert steps == ["step 3 of 7", "step 6 of 7", "step 7 of 7", "step 7 of 7"]
 
@@ -257,6 +260,18 @@ def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipe
         assert message.startswith("Batch length of predictions should be same.")
 
 
+def test_prediction_fills_up_a_batch_and_a_step():
+    """A batch of 3 samples gets a sample without ids. Core 1 may get the first batch, not real."""
+    ids, real = tf.ragged.constant([[5], [6, 7], [8]]), []
+    given = tf.data.Dataset.from_tensors({"ragged": ids, "sparse": ids.to_sparse()}).repeat(2)
+    for batch in emulated_input._filled_up(given, 4, 2):
+        real.append(batch["real"].numpy().tolist())
+        filled = batch["features"]
+        assert filled["ragged"].to_list() == [[5], [6, 7], [8], []]
+        assert tf.RaggedTensor.from_sparse(filled["sparse"]).to_list() == filled["ragged"].to_list()
+    assert real == [[True] * 3 + [False]] * 2 + [[False] * 4]
+
+
 def test_predict_refuses_tensors_and_a_batch_axis(tmp_path):
     predicted = make(one_weight(), tmp_path, 1).predict(lambda params: tf.zeros([12]))
     assert harness.refusal(TypeError, next, predicted) == (
@@ -299,9 +314,8 @@ def test_cross_shard_optimizer_is_required_on_two_cores(control_flow, tmp_path):
 
     unsaved(model_fn, tmp_path / "one", 1).train(numbers(0), steps=1)
     on_two = unsaved(model_fn, tmp_path, 2)
-    assert harness.refusal(ValueError, on_two.train, numbers(0), steps=1) == (
-        "CrossShardOptimizer must be used for model training on TPUs."
-    )
+    message = harness.refusal(ValueError, on_two.train, numbers(0), steps=1)
+    assert message == "CrossShardOptimizer must be used for model training on TPUs."
 
 
 def test_tables_need_per_host_input(tmp_path):

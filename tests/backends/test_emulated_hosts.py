@@ -81,9 +81,8 @@ def check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
     made.train(input_fn, steps=1)
     monkeypatch.setattr(tpu_described, "CORES_PER_HOST", 8)
     input_fn, model_fn = seen_by(there)
-    tpu = tpu_described.estimator(
-        model_fn, None, tmp_path / "described", hosts=hosts, batch=32, **described
-    )
+    where = tmp_path / "described"
+    tpu = tpu_described.estimator(model_fn, None, where, hosts=hosts, batch=32, **described)
     tpu_described.train(tpu, input_fn)
     assert here == there
     return made, here

@@ -141,9 +141,8 @@ def test_models_of_every_kind_train_like_on_the_host(model, cores, tmp_path):
         if kept is not None:
             train_op = tf.group(train_op, kept)
         calls_host = host_call, [loss[None], tf.reshape(step, [1])]
-        return ee.TPUEstimatorSpec(
-            mode, loss=loss, train_op=train_op, host_call=calls_host, scaffold_fn=scaffold_fn
-        )
+        functions = {"host_call": calls_host, "scaffold_fn": scaffold_fn}
+        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **functions)
 
     def scaffold_fn():
         return v1.train.Scaffold(init_fn=lambda *_: written.append("initialized"))

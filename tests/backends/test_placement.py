@@ -36,18 +36,15 @@ def estimator_of(model_dir, use_tpu=False, **config):
 
     def model_fn(features, labels, mode, params):
         together = tf.concat([features[key] for key in ("matrix", "sparse", "weighted")], axis=1)
-        output = tf.compat.v1.layers.dense(
-            together + tf.reduce_sum(features["sequence"]), 1, name="model"
-        )
+        together += tf.reduce_sum(features["sequence"])
+        output = tf.compat.v1.layers.dense(together, 1, name="model")
         if mode == ee.ModeKeys.PREDICT:
             return ee.TPUEstimatorSpec(mode, predictions={"output": output})
         return harness.minimized(mode, tf.reduce_mean(output), 0.1)
 
     tpu = {"iterations_per_loop": 2, "bad_ids": config.pop("bad_ids", "error")}
-    run = harness.SILENT | config
-    return harness.estimator(
-        model_fn, spec, model_dir, device="host", run=run, tpu=tpu, use_tpu=use_tpu
-    )
+    how = {"device": "host", "run": harness.SILENT | config, "tpu": tpu, "use_tpu": use_tpu}
+    return harness.estimator(model_fn, spec, model_dir, **how)
 
 
 BATCH = {**forms.IDS, **forms.WEIGHTS}, np.zeros([forms.SAMPLES, 1], np.float32)
@@ -108,9 +105,8 @@ def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tm
     caplog.set_level("INFO", "estimator_emb")
     estimator_of(tmp_path, use_tpu).train(harness.input_fn_of([BATCH] * 2), steps=2)
     where = [line for line in harness.said(caplog) if line.startswith("Embedding tables train ")]
-    assert [line.partition(":")[0] for line in where] == [
-        "Embedding tables train on the host, on its CPU beside a GPU"
-    ]
+    said = "Embedding tables train on the host, on its CPU beside a GPU"
+    assert [line.partition(":")[0] for line in where] == [said]
     assert np.any(harness.saved(tmp_path, 2)["t"] != 1)
 
 

@@ -86,9 +86,8 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_me
 
 
 def an_optimizer():
-    return tf.compat.v1.tpu.CrossShardOptimizer(
-        tf.compat.v1.train.GradientDescentOptimizer(0.0), tf.compat.v1.losses.Reduction.SUM
-    )
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.0)
+    return tf.compat.v1.tpu.CrossShardOptimizer(optimizer, tf.compat.v1.losses.Reduction.SUM)
 
 
 @pytest.mark.parametrize("cores", [None, 2])

@@ -270,9 +270,8 @@ def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
     def with_a_saver(features, labels, mode, params):
         return model_fn(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
 
-    of_host, of_devices = (
-        trained(tmp_path / place, place, model_fn=with_a_saver) for place in ("host", "pjrt+tables")
-    )
+    places = ("host", "pjrt+tables")
+    of_host, of_devices = (trained(tmp_path / one, one, model_fn=with_a_saver) for one in places)
     harness.assert_same(of_host, of_devices)
     assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP  # At the start, and after each loop.
 

@@ -309,9 +309,8 @@ def run_without_hardware(graph, tensors, before=(), of_hardware=None):
         config = tf.compat.v1.ConfigProto(graph_options=options)
         with tf.compat.v1.Session(config=config) as session:
             session.run([one.name for one in before])
-            return session.run(
-                tf.nest.map_structure(lambda one: given.get(one.name, one.name), tensors)
-            )
+            fetched = tf.nest.map_structure(lambda one: given.get(one.name, one.name), tensors)
+            return session.run(fetched)
 
 
 SGD = ee.StochasticGradientDescentParameters(0.5)
@@ -363,9 +362,8 @@ def test_tpu_embedding_refuses_invalid_arguments(arguments, phrase):
 
 def test_gradients_are_sent_in_training_only():
     engine = one_table(mode=ours.INFERENCE, optimization_parameters=None)
-    assert harness.refusal(RuntimeError, engine.generate_send_gradients_op, {}) == (
-        "TPUEmbedding: gradients are sent in TRAINING mode only; the mode is INFERENCE."
-    )
+    said = harness.refusal(RuntimeError, engine.generate_send_gradients_op, {})
+    assert said == "TPUEmbedding: gradients are sent in TRAINING mode only; the mode is INFERENCE."
 
 
 def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):

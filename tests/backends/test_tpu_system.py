@@ -61,6 +61,7 @@ def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **
 def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
     """Like `column_spec`, with dicts, weights, a sequence, and rates and optimizers per table."""
     kwargs.setdefault("optimization_parameters", module.FtrlParameters(0.3, beta=0.5))
+    adam = module.AdamParameters(0.2, beta1=0.7)
     spec = spec_class(
         feature_to_config_dict={
             "item": module.FeatureConfig("small", weight_key="shares"),
@@ -69,9 +70,7 @@ def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
         },
         table_to_config_dict={
             "small": module.TableConfig(20, 2, combiner="sum", learning_rate_fn=halving),
-            "large": module.TableConfig(
-                31, 3, optimization_parameters=module.AdamParameters(0.2, beta1=0.7)
-            ),
+            "large": module.TableConfig(31, 3, optimization_parameters=adam),
         },
         **kwargs,
     )

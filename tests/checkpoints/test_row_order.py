@@ -80,9 +80,8 @@ def error(**arguments):
 @pytest.mark.parametrize("tables, hosts", [(TABLES, None), (["*"], HOSTS), (["[wif]*"], None)])
 def test_convert_reads_hosts_and_order_from_the_checkpoint(tables, hosts, saved, tmp_path):
     seen = []
-    made = checkpoint.convert(
-        saved("mod"), f"{tmp_path}/new", tables, hosts, progress=lambda *done: seen.append(done)
-    )
+    given = saved("mod"), f"{tmp_path}/new", tables, hosts
+    made = checkpoint.convert(*given, progress=lambda *done: seen.append(done))
     bytes_done, totals = zip(*seen, strict=True)
     assert sorted(bytes_done) == [*bytes_done] and bytes_done[-1] == totals[-1]
     assert (made.hosts, made.to_hosts, made.left) == (HOSTS, 1, ())

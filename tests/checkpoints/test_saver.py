@@ -99,6 +99,7 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
         empty, weight = v1.train.Saver(allow_empty=True), v1.get_variable("weight", [2])
         listed, named = v1.train.Saver([weight]), v1.train.Saver({"old": weight})
         table = v1.get_variable("table", [4, 3], partitioner=v1.fixed_size_partitioner(2))
+        bias = v1.get_variable("bias", [5])
         later = v1.train.Saver([weight])
         savers = [empty, listed, named, later]
         saver.complete(savers, table, without="no such name", on_tpu=False, training=False)
@@ -106,7 +107,7 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
         for one, of_model in zip(savers, (None, "weight", "old", "weight"), strict=True):
             path = one.save(session, f"{tmp_path}/model.ckpt")
             shapes = {of_model: [2]} if of_model else {}
-            shapes |= {} if one is later else {"table": [4, 3]}
+            shapes |= {} if one is later else {"table": [4, 3], "bias": [5]}
             assert tf.train.load_checkpoint(path).get_variable_to_shape_map() == shapes
 
 

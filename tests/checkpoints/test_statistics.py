@@ -97,16 +97,13 @@ def test_statistics_find_slots_of_a_legacy_cpu_checkpoint(suffixes, starts, tmp_
     assert list(checkpoint.tables(path)) == [WORDS]
 
 
-def test_no_untrained_rows_if_all_were_trained(tmp_path):
-    slot = 0.1 + normal(0, 50, 3) ** 2
-    path = write(tmp_path / "a.ckpt", {"words": normal(0, 50, 3), "words/Adagrad": slot})
-    assert checkpoint.statistics(path)[0].never_trained == 0
-
-
-def test_untrained_rows_are_unknown_without_all_slots_of_an_optimizer(tmp_path):
+def test_untrained_rows_without_initial_values_and_without_a_slot(tmp_path):
     values = normal(0, 50, 3)
-    path = write(tmp_path / "a.ckpt", {"words": values, "words/Adam/m": values})  # No Adam/v.
-    assert checkpoint.statistics(path)[0].why_unknown == "its slots do not tell its optimizer"
+    trained = {"trained": values, "trained/Adagrad": 0.1 + values**2}  # All rows were trained.
+    path = write(tmp_path / "a.ckpt", {**trained, "words": values, "words/Adam/m": values})
+    of_adagrad, without_adam_v = checkpoint.statistics(path)
+    assert of_adagrad.never_trained == 0
+    assert without_adam_v.why_unknown == "its slots do not tell its optimizer"
 
 
 BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])

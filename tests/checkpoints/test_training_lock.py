@@ -246,14 +246,21 @@ def test_unfinished_saves_are_removed_when_training_begins(tmp_path):
     assert estimator.latest_checkpoint() == f"{tmp_path}/model.ckpt-1"
 
 
-@pytest.mark.parametrize("hours, stays", [(0.9, True), (1.1, False)])
-def test_without_a_lock_only_old_saves_are_removed(hours, stays, tmp_path):
+@pytest.mark.parametrize(
+    "hours, moved, stays", [(0.9, False, True), (1.1, False, False), (1.1, True, True)]
+)
+def test_without_a_lock_only_old_saves_are_removed(hours, moved, stays, tmp_path, caplog):
+    caplog.set_level("INFO", "estimator_emb")
     (folder,) = leave(tmp_path, "model.ckpt-7_temp")
+    if moved:  # As if its save moved a file after the folder was listed.
+        (folder / "part").symlink_to("moved")
     then = time.time() - hours * 3600
     for file in (*folder.iterdir(), folder):
-        os.utime(file, (then, then))
+        os.utime(file, (then, then), follow_symlinks=False)
     model_directory.remove_unfinished_saves(str(tmp_path), alone=False)
     assert folder.exists() == stays
+    (said,) = harness.said(caplog)
+    assert said.startswith("Another process may be writing " if stays else f"Removing {folder}, ")
 
 
 @pytest.mark.slow

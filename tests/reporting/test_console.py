@@ -12,7 +12,9 @@ import harness
 import numpy as np
 import processes
 import pytest
+import six
 import tensorflow as tf
+from absl import flags
 from absl import logging as absl_logging
 
 import estimator_emb as ee
@@ -143,22 +145,17 @@ def free(monkeypatch, capsys):
 
 
 OURS, THEIRS = logging.getLogger("estimator_emb"), tf.get_logger()
+INFO = "INFO:estimator_emb:ours"
 WARNED = ["WARNING:estimator_emb:warned", "WARNING:tensorflow:theirs warned"]
 ALL_OF_OURS = ["INFO:estimator_emb:ours", *WARNED]
 CHOICES = {
-    "nothing": (
-        lambda: None,
-        ["estimator_emb: ours", "estimator_emb: warned", "WARNING:tensorflow:theirs warned"],
-    ),
-    "quiet TensorFlow": (
-        lambda: tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR),
-        ["estimator_emb: warned"],
-    ),
+    "nothing": (lambda: None, ["estimator_emb: ours", "estimator_emb: warned", WARNED[1]]),
+    "quiet TensorFlow": (lambda: THEIRS.setLevel(logging.ERROR), ["estimator_emb: warned"]),
     "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
     "handler of a library": (lambda: absl_logging.debug("not shown"), ALL_OF_OURS),
     "handler of all": (
         lambda: logging.basicConfig(level=logging.INFO),
-        ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
+        [INFO, WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
     ),
     "level": (lambda: logging.root.setLevel(logging.ERROR), []),
     "own level": (lambda: OURS.setLevel(logging.ERROR), WARNED[1:]),
@@ -215,6 +212,26 @@ def test_the_programs_log_settings_take_precedence(free, capsys, monkeypatch, ch
     logging.basicConfig(format="%(rank)s", force=True)  # A filter of the program sets this field.
     with console.shown():  # Looks at the handler, and formats nothing: that would be an error.
         OURS.debug("not shown")
+
+
+def test_an_error_while_the_log_is_set_up_leaves_no_filter(free):
+    free()
+    THEIRS.addHandler(types.SimpleNamespace(addFilter=lambda wanted: 1 / 0))
+    with pytest.raises(ZeroDivisionError), console.shown():
+        pass
+    assert not THEIRS.filters
+
+
+def test_the_flag_verbosity_is_a_choice_of_an_absl_program(free, monkeypatch):
+    """`absl.app.run` itself sets up its handler and INFO."""
+    free()
+    monkeypatch.setattr(logging.root, "handlers", [absl_logging.get_absl_handler()])
+    flag, levels = flags.FLAGS["verbosity"], absl_logging
+    for given, value in ((0, levels.INFO), (1, levels.INFO), (0, levels.ERROR)):
+        monkeypatch.setattr(flag, "present", given)
+        monkeypatch.setattr(flag, "_value", value)
+        with console.shown():
+            assert bool(OURS.handlers) == (not given and value == levels.INFO)
 
 
 def test_deprecation_notices_of_libraries_are_hidden(free, capsys):

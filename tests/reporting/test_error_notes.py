@@ -18,6 +18,7 @@ from estimator_emb.checkpoints.restoring import mismatch_report
 from estimator_emb.guards import input_fn as guarded_input
 from estimator_emb.guards import numbers
 from estimator_emb.reporting import error_notes, program_calls
+from estimator_emb.reporting.suggestions import suggestion
 
 CHECK = 'hidden *= tf.debugging.check_numerics(tf.random.uniform([]) / 0.0, "my check")'
 

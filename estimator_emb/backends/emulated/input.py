@@ -213,8 +213,8 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
             raise ValueError(too_many)
         samples = tf.cast(_samples(first), tf.int32)
         fits = tf.debugging.assert_less_equal(samples, size, message=too_many)
-        with tf.control_dependencies([fits] if fits is not None else []):
-            missing = tf.cast(size - samples, tf.int32)
+        with tf.control_dependencies([fits]):
+            missing = size - samples
         with tf.control_dependencies(_size_checks(batch)):
             missing = tf.identity(missing)
         parts = batch["features"], batch.get("labels")
@@ -226,9 +226,8 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
         return {**element, "real": tf.zeros_like(element["real"])}
 
     dataset = dataset.map(fill_up)
-    if together > 1:
-        dataset = dataset.concatenate(dataset.take(1).map(not_real).repeat(together - 1))
-    return dataset.prefetch(2)
+    padding = dataset.take(1).map(not_real).repeat(together - 1)
+    return dataset.concatenate(padding).prefetch(2)
 
 
 def _size_checks(batch: _Batch) -> list[tf.Tensor]:
@@ -250,10 +249,8 @@ def _with_empty(value: Any, missing: tf.Tensor, size: int) -> Any:
         shape = tf.concat([[tf.constant(size, tf.int64)], value.dense_shape[1:]], axis=0)
         return tf.SparseTensor(value.indices, value.values, shape)
     if isinstance(value, tf.RaggedTensor):
-        end = tf.repeat(value.row_splits[-1:], missing)
-        return tf.RaggedTensor.from_row_splits(
-            value.values, tf.concat([value.row_splits, end], axis=0)
-        )
+        lengths = tf.pad(value.row_lengths(), [[0, missing]])
+        return tf.RaggedTensor.from_row_lengths(value.values, lengths)
     padded = tf.pad(value, [[0, missing], *([[0, 0]] * (value.shape.rank - 1))])
     return tf.ensure_shape(padded, [size, *value.shape[1:]])
 

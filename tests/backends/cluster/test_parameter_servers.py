@@ -19,9 +19,8 @@ PROGRAM = """
 
     estimator = test_parameter_servers.make(sys.argv[1])
     input_fn = harness.input_fn_of(test_parameter_servers.batches())
-    ee.train_and_evaluate(
-        estimator, ee.TrainSpec(input_fn, max_steps=4), ee.EvalSpec(input_fn, steps=1)
-    )
+    specs = ee.TrainSpec(input_fn, max_steps=4), ee.EvalSpec(input_fn, steps=1)
+    ee.train_and_evaluate(estimator, *specs)
 """
 
 
