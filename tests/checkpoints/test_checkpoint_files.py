@@ -301,14 +301,15 @@ def test_advice_skips_other_damaged_checkpoints(trained, same_message):
 
 
 def test_errors_of_the_input_are_not_changed(trained):
-    def fail(ids):
-        raise tf.errors.DataLossError(None, None, "a damaged record")
+    def bad_input_fn(params):
+        def fail(_):
+            raise tf.errors.DataLossError(None, None, "a damaged record")
 
         ids = tf.data.Dataset.range(1).map(lambda one: tf.numpy_function(fail, [one], tf.int64))
         return ids.map(lambda x: ({"x": tf.ensure_shape(x, [8])}, np.zeros(8, np.float32)))
 
     with pytest.raises(tf.errors.OpError, match="a damaged record"):
-        make(trained).train(lambda params: input_fn(params).map(read), steps=1)
+        make(trained).train(bad_input_fn, steps=1)
 
 
 def test_index_gives_the_sizes_of_data_files(tmp_path):

@@ -102,7 +102,10 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
         bias = v1.get_variable("bias", [5])
         later = v1.train.Saver([weight])
         savers = [empty, listed, named, later]
-        saver.complete(savers, table, without="no such name", on_tpu=False, training=False)
+        v1.get_collection_ref(v1.GraphKeys.SAVERS).extend(savers)
+        found = saver.savers_of_program(None)
+        tables = [*table, bias]
+        saver.complete(found, tables, without="no such name", on_tpu=False, training=False)
         session.run(v1.global_variables_initializer())
         for one, of_model in zip(savers, (None, "weight", "old", "weight"), strict=True):
             path = one.save(session, f"{tmp_path}/model.ckpt")

@@ -171,6 +171,12 @@ OURS = ["call"] if sys.version_info < (3, 11) else []
 """Before Python 3.11, a traceback has the frame of this package that raises an error again."""
 
 
+def test_suggests_a_name_that_has_enough_letters_in_common():
+    """At least 60% of the letters of both names, and 70% if the name has more than four."""
+    assert suggestion("abcd", ["abcxy"]) == " Did you mean 'abcxy'?"  # 6 letters of 9.
+    assert suggestion("abcde", ["abcxy"]) == ""  # 6 letters of 10.
+
+
 def lines_of(error):
     """Returns the functions in an error's traceback, this test first."""
     return [frame.name for frame in traceback.extract_tb(error.__traceback__)]

@@ -110,7 +110,8 @@ def _restored_by(saver: Any) -> dict[str, Form] | None:
 
 
 def _restores_its_own_way(saver: Any) -> bool:
-    builder, plain = saver._builder, BulkSaverBuilder
+    builder = getattr(saver, "_builder", None)
+    plain = BulkSaverBuilder
     as_tensorflow = (tf.compat.v1.train.Saver.restore, PartsSaver.restore)
     return type(saver).restore not in as_tensorflow or any(
         builder is not None and getattr(type(builder), method) is not getattr(plain, method)

@@ -267,6 +267,17 @@ def test_refuses_an_invalid_wait_limit(text, monkeypatch):
     )
 
 
+def test_end_process_writes_the_log_and_the_output_first(monkeypatch):
+    done = []
+    stream = types.SimpleNamespace(flush=lambda: done.append("output"))
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("logging.shutdown", lambda: done.append("log"))
+    monkeypatch.setattr("os._exit", done.append)
+    tasks.end_process(3)
+    assert done == ["log", "output", "output", 3]
+
+
 @pytest.mark.slow
 def test_a_cluster_ends_when_its_chief_is_done(tmp_path):
     """A killed chief ends no process: it is reported missing (here after 3 s). Late tasks end.
