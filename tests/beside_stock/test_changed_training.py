@@ -201,41 +201,16 @@ def run(folder, of_class=ee.TPUEstimator, layer=input_layer, train=None, **ours)
     return saved[table], saved["w"], sorted(saved)
 
 
-FROZEN = "trainable=False has no effect on the tables of columns a"
-REGULARIZER = "The regularizer of a variable scope has no effect on the tables of columns a"
-PENALIZED = "The loss has a penalty on tpu_embedding_dummy_table_variable"
-AVERAGES = "Embedding tables have no moving averages, as on a TPU"
-CHANGED = "model_fn changes gradients before its optimizer applies them (op %s)"
-UNREACHED = "No gradient reaches features ['a'] of table tbl_a: zeros are used"
-WARNINGS = {
-    "layer trainable=False": FROZEN,
-    "keras 1 trainable=False": FROZEN,
-    "keras 2 trainable=False": FROZEN,
-    "scope regularizer": REGULARIZER,
-    "keras 1 scope regularizer": REGULARIZER,
-    "penalty": PENALIZED,
-    "moving average": AVERAGES,
-    "clip_by_global_norm": CHANGED % "global_norm/L2Loss",
-    "clip_by_norm": CHANGED % "clip_by_norm/mul",
-    "factor": CHANGED % "mul_1",
-    "scaled loss": CHANGED % "mul_1",
-    "stop_gradient": UNREACHED,
-    "var_list": UNREACHED,
-}
-"""Case -> the start of our warning."""
+WARNED_OF = (
+    *("layer trainable=False", "keras 1 trainable=False", "keras 2 trainable=False"),
+    *("scope regularizer", "keras 1 scope regularizer", "penalty", "moving average"),
+    *("clip_by_global_norm", "clip_by_norm", "factor", "scaled loss", "stop_gradient", "var_list"),
+)
 AS_STOCK = (
     *("as it is", "tf.gradients", "tape", "stop_gradient", "var_list", "partitioner"),
     "constraint",
 )
 """Cases that train all variables as in stock. Some warn nevertheless: they train no table."""
-
-
-@pytest.mark.fast(2)
-@pytest.mark.parametrize("name", WARNINGS)
-def test_warns_of_changes_that_do_not_reach_tables(name, tmp_path, caplog):
-    run(tmp_path, **CASES[name])
-    (said,) = harness.said(caplog)
-    assert said.startswith(WARNINGS[name])
 
 
 @pytest.mark.slow
@@ -245,7 +220,7 @@ def test_stock_differs_only_in_the_documented_cases(name, tmp_path, caplog):
     *stock, names_of_stock = run(tmp_path / "stock", Stock, **CASES[name])
     is_same = all(map(np.allclose, ours, stock)) and names == names_of_stock
     assert is_same == (name in AS_STOCK)
-    assert bool(harness.said(caplog)) == (name in WARNINGS)
+    assert len(harness.said(caplog)) == (name in WARNED_OF)
 
 
 @pytest.mark.slow

@@ -42,6 +42,7 @@ class Model:
             lookup = pending.create_tables()
             lookup.hold_writes(train_op)
             self.step = tf.group(train_op, lookup.apply_gradients())
+        assert not v1.get_collection(v1.GraphKeys.SUMMARIES)  # Only if they are asked for.
         self.variables = {one.name: one for one in v1.global_variables()}
 
     def run(self, session, y=IDS):

@@ -14,10 +14,11 @@ from estimator_emb.engine import bad_input, inputs, integers, lookup, structure_
 from estimator_emb.engine.bad_input import readable
 from estimator_emb.engine.bad_values import explanation
 from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.engine.engine import TablePlace, TableStep
 from estimator_emb.engine.tables import sizes
 from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
-from estimator_emb.spec.resolved import Feature, Table
+from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 
 def table_of(*features, combiner="mean", vocabulary=10):
@@ -221,6 +222,15 @@ def test_wrong_types_and_shapes_are_refused(feature, features, phrase):
     assert said.startswith("Feature x of table users: ") and phrase in said
 
 
+def test_features_of_a_step_must_be_a_dict():
+    """A TensorServingInputReceiver gives a single tensor."""
+    spec = harness.tables_spec({"x": TableConfig(4, 2)}, ee.AdagradParameters(0.5))
+    step = TableStep(spec, tables_of(spec), training=False, place=TablePlace(shards=2))
+    assert step.describe().startswith("Embedding tables train on the host, over 2 parameter serv")
+    said = harness.refusal(ValueError, step.enqueue, tf.constant([1]))
+    assert said.endswith("input_fn must return its features as a dict; got a tensor.")
+
+
 def test_combiner_none_takes_one_id_per_sample():
     table = table_of(X, combiner=None)
     said = harness.refusal(ValueError, check, table, {"x": tf.constant([[1, 2]])})
@@ -332,6 +342,14 @@ def test_a_column_may_lack_its_weights_until_the_batch_is_read():
     assert {key: one.shape for key, one in integers.as_matrices([table], given).items()} == {
         "x": [2, 3]
     }
+
+
+def test_counts_of_dropped_ids_are_no_variables_of_the_model():
+    with tf.Graph().as_default():
+        dropping = DroppedIds(count=True).drop
+        assert inputs.source_of(table_of(X), X, {"x": tf.constant([1])}, dropping).ids is not None
+        (count,) = tf.compat.v1.local_variables()
+        assert count.dtype == tf.int64 and not count.trainable
 
 
 def make(model_dir, bad_ids):

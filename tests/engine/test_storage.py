@@ -13,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import estimator_emb as ee
-from estimator_emb.engine.tables import creation, sizes, storage
+from estimator_emb.engine.tables import creation, sizes, storage, variable_names
 from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt, rounds_for
 from estimator_emb.spec.resolved import Table
+
+v1 = tf.compat.v1
 
 
 @settings(max_examples=40)
@@ -66,9 +68,9 @@ def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
 
 def begun(table, rounds=1):
     """Returns the initial values of the shards of a table on three servers."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with tf.Graph().as_default(), v1.Session() as session:
         made = storage.create(table, "t", False, 3, rounds=rounds)
-        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(v1.global_variables_initializer())
         return session.run([one.weights for one in made])
 
 
@@ -85,7 +87,7 @@ def by_place(shape, dtype=tf.float32, partition_info=None):
 @pytest.mark.parametrize(
     "initializer",
     [
-        tf.compat.v1.constant_initializer(WHOLE),
+        v1.constant_initializer(WHOLE),
         tf.constant_initializer(WHOLE),
         tf.constant_initializer(WHOLE.tolist()),
         lambda shape, dtype=tf.float32: tf.constant(WHOLE, dtype),
@@ -104,8 +106,8 @@ def test_shards_get_the_tables_initial_values(initializer):
 @pytest.mark.parametrize(
     "kind",
     [
-        tf.compat.v1.truncated_normal_initializer,
-        tf.compat.v1.random_uniform_initializer,
+        v1.truncated_normal_initializer,
+        v1.random_uniform_initializer,
         tf.random_normal_initializer,
         tf.keras.initializers.TruncatedNormal,
         tf.keras.initializers.GlorotUniform,
@@ -120,7 +122,7 @@ def test_shards_have_different_random_rows(kind, seed):
 @pytest.mark.parametrize(
     "initializer, most",
     [
-        (tf.compat.v1.glorot_uniform_initializer(), (6 / 3003) ** 0.5),  # 3000 rows + 3 columns.
+        (v1.glorot_uniform_initializer(), (6 / 3003) ** 0.5),  # 3000 rows + 3 columns.
         (tf.keras.initializers.GlorotUniform(seed=3), (6 / 1003) ** 0.5),  # 1000 rows of a server.
         (lambda shape, dtype: tf.random.uniform(shape, -1, 1, dtype) / shape[0], 1e-3),
     ],
@@ -137,7 +139,7 @@ def test_shape_dependent_initial_values_do_not_depend_on_slices(initializer, mos
 
 def test_orthogonal_initial_values_do_not_depend_on_slices():
     """On each of three servers, the three columns of the table have a norm near 1."""
-    initializer = tf.compat.v1.orthogonal_initializer(seed=3)
+    initializer = v1.orthogonal_initializer(seed=3)
     squares = np.square(np.concatenate(begun(table_of(3000, initializer), rounds=4)))
     assert squares.sum() == pytest.approx(3 * 3, rel=0.1)
 
@@ -151,11 +153,11 @@ def test_orthogonal_initial_values_do_not_depend_on_slices():
 )
 def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
     """Vocabularies are sorted by frequency (Zipf exponent 1.05) or uniform."""
-    setter = tf.compat.v1.train.replica_device_setter(ps_tasks=servers)
+    setter = v1.train.replica_device_setter(ps_tasks=servers)
     tables = [
         Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)
     ]
-    with tf.Graph().as_default(), tf.compat.v1.device(setter):
+    with tf.Graph().as_default(), v1.device(setter):
         made = creation.create(tables, False, False, servers)
     rng = np.random.default_rng(0)
     for exponent in (1.05, 0):
@@ -171,11 +173,22 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
         assert max(found.values()) <= 1.2 * sum(found.values()) / servers, (exponent, found)
 
 
+def test_new_words_get_whole_rows_though_tensorflow_asks_for_values():
+    by_column = lambda shape, dtype: tf.broadcast_to(tf.constant([1, 2, 3], dtype), shape)  # noqa: E731
+    values = storage.InitialRows(ee.TableConfig(9, 3, by_column))([6, 1])
+    assert values.numpy().tolist() == [[1], [2], [3], [1], [2], [3]]
+
+
+def test_a_table_shares_no_variable_with_the_model():
+    with tf.Graph().as_default():
+        v1.get_variable("t", [], collections=[])
+        said = harness.refusal(ValueError, variable_names.variable_names, [table_of(3)], {})
+    assert said.startswith("Table 't' would share the variable 't' with model_fn, ")
+
+
 def test_shards_lie_on_the_parameter_servers_with_their_slots():
-    setter = tf.compat.v1.train.replica_device_setter(
-        ps_tasks=3, worker_device="/job:worker/task:1"
-    )
-    with tf.Graph().as_default() as graph, tf.compat.v1.device(setter):
+    setter = v1.train.replica_device_setter(ps_tasks=3, worker_device="/job:worker/task:1")
+    with tf.Graph().as_default() as graph, v1.device(setter):
         made = storage.create(table_of(5, optimizer=ee.AdamParameters(0.1)), "t", False, 2)
         read = storage.read_table(made, tf.constant([1, 4]))
         after = storage.create(table_of(3), "after", False, 3, first_server=2)
