@@ -326,12 +326,7 @@ def _read_sparse(source: Source) -> Ids:
 
 def _as_rank_2(value: tf.SparseTensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns indices [n, 2] and dense shape [2]. `bad_input.checked` verifies both shapes."""
-    indices, shape = value.indices, value.dense_shape
-    if tf.compat.dimension_value(indices.shape[1]) != 2:
-        indices = _promised(indices, [None, 2])
-    if not shape.shape.is_fully_defined():
-        shape = _promised(shape, [2])
-    return indices, shape
+    return _promised(value.indices, [None, 2]), _promised(value.dense_shape, [2])
 
 
 def _promised(tensor: tf.Tensor, shape: list[int | None]) -> tf.Tensor:

@@ -8,6 +8,8 @@ import feature_columns as fc
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.gradient_capture import GradientCapture
 from estimator_emb.engine.tables import creation, scopes
+from estimator_emb.engine.tables.column_reads import ColumnReads
+from estimator_emb.spec.resolved import tables_of_columns
 
 v1 = tf.compat.v1
 FROZEN, REGULARIZED = "trainable=False", "The regularizer of a variable scope"
@@ -42,6 +44,16 @@ def test_layers_record_their_columns_in_every_graph(make, name, ignored, caplog)
             creation.create([], training=True, name_as_part=False, servers=1)
     no_effect = " has no effect on the tables of columns a, "
     assert sorted(one.partition(no_effect)[0] for one in harness.said(caplog)) == ignored
+
+
+def test_columns_of_one_input_have_their_own_features():
+    ids = fc.categorical_column_with_identity("a", 5)
+    starts = tf.zeros_initializer(), tf.ones_initializer(), tf.random_normal_initializer()
+    first, second, again = (fc.embedding_column(ids, 2, initializer=one) for one in starts)
+    reads = ColumnReads(tables_of_columns([first, second], off_tpu=True), {}, {}, again=lambda key: None)
+    found = [reads.feature_of(column)[1].column for column in (first, second, again)]
+    assert found == [first, second, first]  # `again` has a new initializer in each call.
+    assert reads.feature_of(fc.embedding_column(ids, 3)) is None
 
 
 class Halving(v1.train.GradientDescentOptimizer):

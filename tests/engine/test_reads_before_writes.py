@@ -251,18 +251,22 @@ def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
         assert in_steps(write, after, before) == [AFTER, BEFORE]
 
 
-def test_a_cycle_is_left_open_at_its_last_edge():
+@pytest.mark.parametrize("resource", [True, False])
+def test_a_cycle_is_left_open_at_its_last_edge(resource):
     # The program reads each variable after writing the other.
     with tf.Graph().as_default():
-        first, second = (variable_of(True, name, shape=[]) for name in "ab")
+        first, second = (variable_of(resource, name, shape=[]) for name in "ab")
         add_first, add_second = first.assign_add(1.0).op, second.assign_add(1.0).op
         with tf.control_dependencies([add_second]), held_back():
-            read_first = first.read_value() * 1.0
+            read_first = first.read_value()
         with tf.control_dependencies([add_first]), held_back():
-            read_second = second.read_value() * 1.0
-        assert reads_before_writes.order([add_first, add_second, read_first, read_second]) == 1
+            read_second = second.read_value()
+        edges = reads_before_writes.order([add_first, add_second, read_first, read_second])
         seen = in_steps([add_first, add_second], read_first, read_second)
-    assert seen == [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]]  # Only the first is read before its write.
+    if resource:  # Only the first is read before its write.
+        assert (edges, seen) == (1, [[0.0, 1.0, 2.0], [1.0, 2.0, 3.0]])
+    else:  # Both are copied before their writes, so there is no cycle.
+        assert (edges, seen) == (2, [[0.0, 1.0, 2.0]] * 2)
 
 
 def nodes(graph):

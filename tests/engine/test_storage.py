@@ -192,11 +192,11 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
         made = storage.create(table_of(5, optimizer=ee.AdamParameters(0.1)), "t", False, 2)
         read = storage.read_table(made, tf.constant([1, 4]))
         after = storage.create(table_of(3), "after", False, 3, first_server=2)
+        assert made[0].run(lambda _: tf.no_op(), []).type == "ConsumeMutexLock"
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers
     assert [one.weights.device for one in after] == [servers[1], "/job:ps/task:2", servers[0]]
-    assert all(one.shared for one in made)
     assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
     assert gathers == servers
     assert read.device == "/job:worker/task:1"

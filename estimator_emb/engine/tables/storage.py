@@ -214,9 +214,7 @@ class _Shard:
 
             def initialize_part(shape: Any, dtype: tf.DType = tf.float32, **_: Any) -> tf.Tensor:
                 given = {"partition_info": None} if knows_place else {}
-                value = tf.convert_to_tensor(initializer(whole, dtype=dtype, **given))
-                if value.shape != whole:
-                    value = tf.ensure_shape(value, whole)
+                value = tf.ensure_shape(initializer(whole, dtype=dtype, **given), whole)
                 return self.host.rows_of(value, start, end)
 
             return initialize_part
