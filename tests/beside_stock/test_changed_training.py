@@ -29,10 +29,6 @@ def in_scope(layer=input_layer, **kwargs):
     return scoped
 
 
-def keras_layer(of=v1.keras.layers, **kwargs):
-    return lambda features, column: of.DenseFeatures([column], **kwargs)(features)
-
-
 def minimized(penalty=lambda: 0.0):
     return lambda optimizer, loss, step: optimizer.minimize(loss + penalty(), step)
 
@@ -77,22 +73,6 @@ def decayed_by_hand(optimizer, loss, step):
         return tf.group(*[v.assign_sub(PENALTY * v) for v in v1.trainable_variables()])
 
 
-_tape = []
-
-
-def in_tape(features, column):
-    _tape[:] = [tf.GradientTape()]
-    _tape[0].__enter__()
-    return input_layer(features, column)
-
-
-def by_tape(optimizer, loss, step):
-    _tape[0].__exit__(None, None, None)
-    variables = v1.trainable_variables()
-    gradients = _tape[0].gradient(loss, variables)
-    return optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
-
-
 def by_gradients(optimizer, loss, step):
     variables = v1.trainable_variables()
     gradients = v1.gradients(loss, variables)
@@ -121,14 +101,8 @@ def only_dense(optimizer, loss, step):
 CASES = {
     "as it is": {},
     "layer trainable=False": {"layer": lambda f, c: input_layer(f, c, trainable=False)},
-    "keras 1 trainable=False": {"layer": keras_layer(trainable=False)},
-    "keras 2 trainable=False": {"layer": keras_layer(tf.keras.layers, trainable=False)},
     "scope regularizer": {
         "layer": in_scope(regularizer=l2),
-        "train": minimized(v1.losses.get_regularization_loss),
-    },
-    "keras 1 scope regularizer": {
-        "layer": in_scope(keras_layer(), regularizer=l2),
         "train": minimized(v1.losses.get_regularization_loss),
     },
     "penalty": {"train": minimized(lambda: v1.add_n([l2(v) for v in v1.trainable_variables()]))},
@@ -139,7 +113,6 @@ CASES = {
     "factor": {"train": changing(lambda gs: [(times(g, FACTOR), v) for g, v in gs])},
     "scaled loss": {"train": changing(lambda gs: [(times(g, 1 / SCALE), v) for g, v in gs], SCALE)},
     "every second step": {"train": every_second},
-    "tape": {"layer": in_tape, "train": by_tape},
     "tf.gradients": {"train": by_gradients},
     "custom_getter": {"layer": in_scope(custom_getter=doubled)},
     "stop_gradient": {"layer": lambda f, c: tf.stop_gradient(input_layer(f, c))},
@@ -202,12 +175,11 @@ def run(folder, of_class=ee.TPUEstimator, layer=input_layer, train=None, **ours)
 
 
 WARNED_OF = (
-    *("layer trainable=False", "keras 1 trainable=False", "keras 2 trainable=False"),
-    *("scope regularizer", "keras 1 scope regularizer", "penalty", "moving average"),
-    *("clip_by_global_norm", "clip_by_norm", "factor", "scaled loss", "stop_gradient", "var_list"),
+    *("layer trainable=False", "scope regularizer", "penalty", "moving average", "scaled loss"),
+    *("clip_by_global_norm", "clip_by_norm", "factor", "stop_gradient", "var_list"),
 )
 AS_STOCK = (
-    *("as it is", "tf.gradients", "tape", "stop_gradient", "var_list", "partitioner"),
+    *("as it is", "tf.gradients", "stop_gradient", "var_list", "partitioner"),
     "constraint",
 )
 """Cases that train all variables as in stock. Some warn nevertheless: they train no table."""

@@ -12,7 +12,6 @@ import tensorflow as tf
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.engine.ordering import structure
-from estimator_emb.legacy import input_checkpoint
 from estimator_emb.spec import options
 
 v1 = tf.compat.v1
@@ -271,25 +270,6 @@ def test_bad_input_fails_before_the_figures(pipelined, tmp_path):
         tf.errors.InvalidArgumentError, match=r"the dense shape \[-4 3\] of its ids"
     ):
         trained(tmp_path, spec_of(pipelined=pipelined), batches)
-
-
-@pytest.mark.slow
-@with_each
-def test_a_pipelined_training_resumes_with_its_figures(tmp_path):
-    def train(model_dir, steps, summaries=True):
-        estimator = make(model_dir, spec_of(pipelined=True), summaries=summaries)
-        hook = input_checkpoint.CheckpointInputPipelineHook(estimator)
-        estimator.train(inputs(), hooks=[hook], max_steps=steps)
-
-    train(tmp_path / "one", STEPS)
-    train(tmp_path / "two", 2)
-    other = r"by other features or settings \(bad_ids, table_summaries, parameter servers,"
-    with pytest.raises(ValueError, match=other):
-        train(tmp_path / "two", STEPS, summaries=False)
-    train(tmp_path / "two", STEPS)
-    one, two = (harness.summaries(tmp_path / name) for name in ("one", "two"))
-    figures = {tag: value for tag, value in one[STEPS].items() if tag.startswith(("emb", "lo"))}
-    assert len(figures) == 22 and figures.items() <= two[STEPS].items()  # 7 of 3 tables, the loss.
 
 
 # ---- The option -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import reference
 import tensorflow as tf
-from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, SURROUNDED, TF2_GOLDEN_CLASSES
+from descriptors import GOLDEN_CLASSES, OPTIMIZERS, RULES, TF2_GOLDEN_CLASSES
 from golden_training import GOLDEN, parameters_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -355,6 +355,8 @@ def written():
 def test_every_class_has_a_descriptor():
     """Suites of all optimizers iterate over the descriptors OPTIMIZERS, and would miss a class."""
     classes = {*optimizers.PARAMETERS, *optimizers.TF2_OPTIMIZERS}
+    assert {case["optimizer"] for case in GOLDEN["cases"]} == set(GOLDEN_CLASSES)
+    assert {*GOLDEN_CLASSES.values(), *TF2_GOLDEN_CLASSES.values()} == classes
     assert classes == written()
     assert {type(one.parameters) for one in OPTIMIZERS} == classes
     assert set(RULES) == classes
@@ -362,18 +364,6 @@ def test_every_class_has_a_descriptor():
         assert getattr(ee, one.__name__) is getattr(optimizers, one.__name__) is one
         assert one.__name__ in ee.__all__
     assert {one.__name__ for one in optimizers.TF2_OPTIMIZERS} < {*embedding.__all__}
-
-
-def test_golden_covers_every_optimizer():
-    assert {case["optimizer"] for case in GOLDEN["cases"]} == set(GOLDEN_CLASSES)
-    assert set(GOLDEN_CLASSES.values()) == set(optimizers.PARAMETERS)
-    assert set(TF2_GOLDEN_CLASSES.values()) == set(optimizers.TF2_OPTIMIZERS)
-
-
-def test_descriptor_names_are_unique_ignoring_case():
-    """Tests name tables after descriptors, and TensorFlow's graphs ignore case in names."""
-    names = [one.name.lower() for one in (*OPTIMIZERS, *SURROUNDED)]
-    assert len(set(names)) == len(names)
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
