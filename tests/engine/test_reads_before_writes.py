@@ -86,18 +86,12 @@ def by_optimizer(variable):
     return optimizer.apply_gradients([(tf.constant([-1.0, -1.0]), variable)])
 
 
-def by_sparse_optimizer(variable):
-    gradient = tf.IndexedSlices(tf.constant([-1.0, -1.0]), tf.constant([0, 1]), tf.constant([2]))
-    return v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, variable)])
-
-
 WRITES = {
     "assign": lambda variable: variable.assign(variable + 1.0).op,
     "assign_add": lambda variable: variable.assign_add([1.0, 1.0]).op,
     "assign_sub": lambda variable: variable.assign_sub([-1.0, -1.0]).op,
     "scatter": lambda variable: v1.scatter_add(variable, [0, 1], [1.0, 1.0]).op,
     "optimizer": by_optimizer,
-    "sparse optimizer": by_sparse_optimizer,
     "function": by_function,
     "branch": by_branch,
     "loop": by_loop,

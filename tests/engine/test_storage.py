@@ -233,12 +233,8 @@ def test_tables_larger_than_memory_are_refused(
     same_message(message)
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
-
-
-def test_a_prediction_needs_no_memory_for_slots(tmp_path, monkeypatch):
-    monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)
-    predictions = estimator(tmp_path, None).predict(both)
-    message = harness.refusal(MemoryError, next, predictions)
+    monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)  # Predictions need no slots.
+    message = harness.refusal(MemoryError, next, estimator(tmp_path, device).predict(both))
     assert message.startswith("The embedding tables need 10.0 MB, and this machine has 9.0 MB of ")
 
 
