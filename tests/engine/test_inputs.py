@@ -66,6 +66,7 @@ REPEATED = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 
     [
         ([X], {"x": tf.constant([2**31 + 5, 1], tf.int64)}, OUTSIDE.format(2**31 + 5)),
         ([X], {"x": tf.constant([[1, 2], [-2, -1]])}, OUTSIDE.format(-2)),
+        ([X], {"x": tf.constant([1, -1])}, OUTSIDE.format(-1)),  # Only matrices have padding.
         ([X], {"x": tf.ragged.constant([[1], [4, 11]])}, OUTSIDE.format(11)),
         ([WEIGHTED], NAN, ": weight nan is not finite."),
         ([WEIGHTED], {"x": PAIR, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),

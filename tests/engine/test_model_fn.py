@@ -50,9 +50,7 @@ def test_columns_of_one_input_have_their_own_features():
     ids = fc.categorical_column_with_identity("a", 5)
     starts = tf.zeros_initializer(), tf.ones_initializer(), tf.random_normal_initializer()
     first, second, again = (fc.embedding_column(ids, 2, initializer=one) for one in starts)
-    reads = ColumnReads(
-        tables_of_columns([first, second], off_tpu=True), {}, {}, again=lambda key: None
-    )
+    reads = ColumnReads(tables_of_columns([first, second], off_tpu=True), {}, {}, again=None)
     found = [reads.feature_of(column)[1].column for column in (first, second, again)]
     assert found == [first, second, first]  # `again` has a new initializer in each call.
     assert reads.feature_of(fc.embedding_column(ids, 3)) is None

@@ -100,10 +100,7 @@ def test_slots_have_legacy_checkpoint_names(ours):
 
 
 def test_frequency_estimator_fixes_the_common_arguments():
-    """It ignores gradients and trains nothing, so it takes no rates, limits or decay.
-
-    Its table has one column: the estimated number of steps between two lookups of a row.
-    """
+    """It trains nothing. Its table has one column: the steps between two lookups of a row."""
     columns = {by_name(ours): ours.required_dimension for ours in PARAMETERS}
     assert columns == {**dict.fromkeys(columns), "FrequencyEstimatorParameters": 1}
     value = optimizers.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)

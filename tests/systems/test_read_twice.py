@@ -212,8 +212,7 @@ def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
 def test_columns_read_the_feature_of_a_config_dict(cores, tmp_path):
     """Columns read the feature of a table that has no column itself, but a FeatureConfig.
 
-    A numeric column reads the feature's activation, and so does a bucketized column of it. Off a
-    TPU, other columns read its ids.
+    Numeric and bucketized columns read the feature's activation. Off a TPU, others read its ids.
     """
     ids, gradients = np.array([1, 3, 1, 4]), LABELS[0]
 
