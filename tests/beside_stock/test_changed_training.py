@@ -73,12 +73,6 @@ def decayed_by_hand(optimizer, loss, step):
         return tf.group(*[v.assign_sub(PENALTY * v) for v in v1.trainable_variables()])
 
 
-def by_gradients(optimizer, loss, step):
-    variables = v1.trainable_variables()
-    gradients = v1.gradients(loss, variables)
-    return optimizer.apply_gradients(zip(gradients, variables, strict=True), step)
-
-
 @tf.custom_gradient
 def scaled(activations):
     return activations, lambda gradient: gradient * FACTOR
@@ -113,7 +107,6 @@ CASES = {
     "factor": {"train": changing(lambda gs: [(times(g, FACTOR), v) for g, v in gs])},
     "scaled loss": {"train": changing(lambda gs: [(times(g, 1 / SCALE), v) for g, v in gs], SCALE)},
     "every second step": {"train": every_second},
-    "tf.gradients": {"train": by_gradients},
     "custom_getter": {"layer": in_scope(custom_getter=doubled)},
     "stop_gradient": {"layer": lambda f, c: tf.stop_gradient(input_layer(f, c))},
     "var_list": {"train": only_dense},
@@ -179,7 +172,7 @@ WARNED_OF = (
     *("clip_by_global_norm", "clip_by_norm", "factor", "stop_gradient", "var_list"),
 )
 AS_STOCK = (
-    *("as it is", "tf.gradients", "stop_gradient", "var_list", "partitioner"),
+    *("as it is", "stop_gradient", "var_list", "partitioner"),
     "constraint",
 )
 """Cases that train all variables as in stock. Some warn nevertheless: they train no table."""

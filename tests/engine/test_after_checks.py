@@ -91,7 +91,6 @@ def increased(within, loss, step):
 BUILDS = {
     "sgd": (minimized, v1.train.GradientDescentOptimizer, True),
     "adam": (minimized, v1.train.AdamOptimizer, True),
-    "ftrl of ref variables": (minimized, v1.train.FtrlOptimizer, False),
     "assigned": (assigned, True),
     "ref variables assigned": (assigned, False),
     "function": (increased, lambda increase: tf.function(increase)()),

@@ -126,6 +126,10 @@ def test_two_ids_at_one_position_are_accepted_if_they_are_cut_off():
     (read,) = check(table_of(short), {"x": REPEATED})
     assert read.segments.numpy().tolist() == [0, 3]
     assert read.samples.numpy().tolist() == [0, 1]
+    outside = tf.SparseTensor(*harness.sparse([[1, 2, 30]]))  # The id that is cut off counts too.
+    assert not all(
+        bad_input.reading_holds([inputs.source_of(table_of(short), short, {"x": outside}).ids])
+    )
 
 
 @pytest.mark.parametrize("limit", [0, 2])

@@ -13,9 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import estimator_emb as ee
+from estimator_emb.engine import inputs
+from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.engine.ordering import structure
 from estimator_emb.engine.tables import creation, sizes, storage, variable_names
 from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt, rounds_for
-from estimator_emb.spec.resolved import Table
+from estimator_emb.spec.resolved import Feature, Table
 
 v1 = tf.compat.v1
 
@@ -189,16 +192,24 @@ def test_a_table_shares_no_variable_with_the_model():
 def test_shards_lie_on_the_parameter_servers_with_their_slots():
     setter = v1.train.replica_device_setter(ps_tasks=3, worker_device="/job:worker/task:1")
     with tf.Graph().as_default() as graph, v1.device(setter):
-        made = storage.create(table_of(5, optimizer=ee.AdamParameters(0.1)), "t", False, 2)
+        table = table_of(5, optimizer=ee.AdamParameters(0.1))
+        made = storage.create(table, "t", False, 2)
         read = storage.read_table(made, tf.constant([1, 4]))
         after = storage.create(table_of(3), "after", False, 3, first_server=2)
-        assert made[0].run(lambda _: tf.no_op(), []).type == "ConsumeMutexLock"
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
+        whole = storage.StoredTable(**vars(table), variables=storage.create(table, "w", False))
+        kernels = TensorFlowKernels([whole], 1, None)
+        source = inputs.source_of(table, Feature("x"), {"x": tf.constant([1, 4])})
+        assert len(list(kernels.lookup(inputs.Batch([source], {}, None), [source]))) == 1
+        update = kernels.update(iter([tf.ones([2, 3])]), [tf.constant(0.1)])
+        types = [op.type for op in structure.leading_to([update], {})]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers
     assert [one.weights.device for one in after] == [servers[1], "/job:ps/task:2", servers[0]]
     assert [[slot.device for slot in one.slots] for one in made] == [[one] * 2 for one in servers]
     assert gathers == servers
+    # A lookup reads weights. Weights and slots are read under the mutex, after other trainers.
+    assert (types.count("ResourceGatherNd"), types.count("ConsumeMutexLock")) == (4, 1)
     assert read.device == "/job:worker/task:1"
 
 
@@ -259,10 +270,7 @@ def test_machine_memory_counts_swap_and_cgroup_limits(files, expected, monkeypat
 
     monkeypatch.setattr(sizes.pathlib.Path, "read_text", read_text)
     assert sizes.machine_memory() == expected
-
-
-def test_physical_memory_is_endless_if_the_system_does_not_report_it(monkeypatch):
     monkeypatch.setattr(sizes.os, "sysconf", lambda name: 0)
-    assert sizes.physical() == sys.maxsize
+    assert sizes.physical() == sys.maxsize  # The system does not report it.
     monkeypatch.delattr(sizes.os, "sysconf")
     assert sizes.physical() == sys.maxsize

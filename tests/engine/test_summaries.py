@@ -181,7 +181,6 @@ ON_SERVERS = functools.partial(servers.config_of, "servers")
 WAYS = {
     "host": {},
     "without limits": {"limited": False},
-    "emulated": {"cores": 1},
     "two cores": {"cores": 2},
     "two cores, not accumulated": {"cores": 2, "accumulated": False},
     "pipelined": {"pipelined": True},
