@@ -171,10 +171,7 @@ WARNED_OF = (
     *("layer trainable=False", "scope regularizer", "penalty", "moving average", "scaled loss"),
     *("clip_by_global_norm", "clip_by_norm", "factor", "stop_gradient", "var_list"),
 )
-AS_STOCK = (
-    *("as it is", "stop_gradient", "var_list", "partitioner"),
-    "constraint",
-)
+AS_STOCK = ("as it is", "stop_gradient", "var_list", "partitioner", "constraint")
 """Cases that train all variables as in stock. Some warn nevertheless: they train no table."""
 
 

@@ -176,6 +176,12 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
         assert max(found.values()) <= 1.2 * sum(found.values()) / servers, (exponent, found)
 
 
+def test_the_random_number_of_a_constant_is_always_0():
+    with tf.Graph().as_default(), v1.Session() as session:
+        value = storage.constant(3.0)([])
+        assert {float(session.run(value)) for _ in range(30)} == {3.0}
+
+
 def test_new_words_get_whole_rows_though_tensorflow_asks_for_values():
     by_column = lambda shape, dtype: tf.broadcast_to(tf.constant([1, 2, 3], dtype), shape)  # noqa: E731
     values = storage.InitialRows(ee.TableConfig(9, 3, by_column))([6, 1])
