@@ -44,7 +44,7 @@ class DroppedIds(tf.compat.v1.train.SessionRunHook):
     def _add(self, table: str, bad: tf.Tensor) -> tf.Operation:
         if table not in self._totals:
             # On the device of ordinary ops: workers would share a variable on a parameter server.
-            with tf.device(tf.constant(False).device):
+            with tf.device(tf.no_op().device):
                 self._totals[table] = tf.compat.v1.Variable(
                     tf.constant(0, tf.int64),
                     name=f"estimator_emb_bad_ids/{table}",

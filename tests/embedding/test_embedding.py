@@ -7,7 +7,6 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from descriptors import GOLDEN_CLASSES, TF2_GOLDEN_CLASSES
 from harness import refusal
 from optimizer_values import arguments_of, by_name, changed_everywhere, create_slots
 from tensorflow.core.protobuf.tpu import optimization_parameters_pb2 as optimization_pb2
@@ -26,12 +25,9 @@ every_optimizer = pytest.mark.parametrize("ours", TF2_OPTIMIZERS, ids=by_name)
 @every_optimizer
 def test_docstring_says_everything(ours):
     """A docstring also says for which of its arguments the legacy class has no default."""
-    documented = inspect.getdoc(ours)
-    for part in ("Args:", "Raises:", "Source:", "float32", *arguments_of(ours)):
-        assert part in documented, part
-    assert "w <- " in inspect.getmodule(ours).__doc__
-    (legacy,) = (GOLDEN_CLASSES[name] for name, one in TF2_GOLDEN_CLASSES.items() if one is ours)
-    assert f"`{by_name(legacy)}` has no default" in documented
+    legacy = f"`{by_name(ours.__mro__[2])}` has no default"  # The second base class.
+    for part in ("Args:", "Raises:", "Source:", "float32", legacy, *arguments_of(ours)):
+        assert part in inspect.getdoc(ours), part
 
 
 @pytest.mark.parametrize(
@@ -124,11 +120,6 @@ def test_hardware_messages_equal_tensorflows(ours):
     assert table.optimization_parameters == theirs
 
 
-def test_configs_are_tensorflows_own():
-    for name in ("FeatureConfig", "QuantizationConfig", "TableConfig"):
-        assert getattr(embedding, name) is getattr(ORIGINALS, name)
-
-
 def spec_of(parameters, tables=None):
     tables = tables or {"t": {}}
     initial = harness.initializer(START)
@@ -156,6 +147,8 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
 
     def rate():
         calls.append(tf.compat.v1.get_default_graph())
+        # It may depend on what model_fn made.
+        assert any(op.name.startswith("gradients/") for op in calls[-1].get_operations())
         step = tf.compat.v1.train.get_global_step()
         return tf.cast(step + 1, tf.float64) / 8  # The step casts it to float32.
 
@@ -180,20 +173,6 @@ def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
         moved = START[1] - got[name][1]
         np.testing.assert_allclose(moved, [amount, amount], rtol=1e-6, err_msg=name)
     assert len(calls) == 1  # Two tables share the rate.
-
-
-def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
-    made = {}
-
-    def model_fn(features, labels, mode, params):
-        loss = tf.reduce_sum(features["t"])
-        made["loss"] = loss
-        return harness.minimized(mode, loss)
-
-    spec = spec_of(embedding.SGD(lambda: made["loss"]))  # The sum of row 1, which is 0.75.
-    estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=1)
-    estimator.train(harness.input_fn_of([({"t": np.array([1])}, np.zeros(1))]), steps=1)
-    np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"][1], START[1] - 0.75)
 
 
 @pytest.mark.parametrize(
@@ -275,6 +254,8 @@ def test_bad_slots_are_refused(tmp_path, made, got):
 
 
 def test_a_spec_takes_tensorflows_objects():
+    for name in ("FeatureConfig", "QuantizationConfig", "TableConfig"):
+        assert getattr(embedding, name) is getattr(ORIGINALS, name)
     sgd = embedding.SGD(lambda: 0.25, clipvalue=(None, 0.5))
     own = {"optimization_parameters": ORIGINALS.SGD(sgd.learning_rate, clipvalue=(None, 0.5))}
     spec = spec_of(ORIGINALS.Adagrad(0.5, 3.0), {"t": own})

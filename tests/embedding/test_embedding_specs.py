@@ -145,15 +145,12 @@ def test_lost_settings_are_reported(caplog, same_message):
 
 
 def test_a_wrong_batch_size_is_refused():
+    spec = spec_of(t=ee.TableConfig(7, 3))
     for bad in (0, 2.5, "8"):
-        spec = spec_of(t=ee.TableConfig(7, 3))
         message = harness.refusal(ValueError, embedding.to_tensorflow, spec, batch_size=bad)
         assert message == f"to_tensorflow: batch_size must be an int >= 1; got {bad!r}."
-
-
-def test_a_table_without_an_optimizer_is_translated():
-    got = embedding.to_tensorflow(spec_of(t=ee.TableConfig(7, 3)), strict=True)
-    assert got.features["x_t"].table.optimizer is None
+    # A batch size and an optimizer are optional.
+    assert embedding.to_tensorflow(spec, strict=True).features["x_t"].table.optimizer is None
 
 
 def test_columns_that_look_values_up_are_listed(tmp_path):

@@ -42,6 +42,7 @@ class Model:
             lookup = pending.create_tables()
             lookup.hold_writes(train_op)
             self.step = tf.group(train_op, lookup.apply_gradients())
+        assert not v1.get_collection(v1.GraphKeys.SUMMARIES)  # Only if they are asked for.
         self.variables = {one.name: one for one in v1.global_variables()}
 
     def run(self, session, y=IDS):
@@ -90,7 +91,6 @@ def increased(within, loss, step):
 BUILDS = {
     "sgd": (minimized, v1.train.GradientDescentOptimizer, True),
     "adam": (minimized, v1.train.AdamOptimizer, True),
-    "ftrl of ref variables": (minimized, v1.train.FtrlOptimizer, False),
     "assigned": (assigned, True),
     "ref variables assigned": (assigned, False),
     "function": (increased, lambda increase: tf.function(increase)()),

@@ -14,10 +14,11 @@ from estimator_emb.engine import bad_input, inputs, integers, lookup, structure_
 from estimator_emb.engine.bad_input import readable
 from estimator_emb.engine.bad_values import explanation
 from estimator_emb.engine.dropped import DroppedIds
+from estimator_emb.engine.engine import TablePlace, TableStep
 from estimator_emb.engine.tables import sizes
 from estimator_emb.spec import options
 from estimator_emb.spec.config import TableConfig
-from estimator_emb.spec.resolved import Feature, Table
+from estimator_emb.spec.resolved import Feature, Table, tables_of
 
 
 def table_of(*features, combiner="mean", vocabulary=10):
@@ -65,6 +66,7 @@ REPEATED = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 
     [
         ([X], {"x": tf.constant([2**31 + 5, 1], tf.int64)}, OUTSIDE.format(2**31 + 5)),
         ([X], {"x": tf.constant([[1, 2], [-2, -1]])}, OUTSIDE.format(-2)),
+        ([X], {"x": tf.constant([1, -1])}, OUTSIDE.format(-1)),  # Only matrices have padding.
         ([X], {"x": tf.ragged.constant([[1], [4, 11]])}, OUTSIDE.format(11)),
         ([WEIGHTED], NAN, ": weight nan is not finite."),
         ([WEIGHTED], {"x": PAIR, "w": weights([1.0], [0.5])}, " has 3 ids but 2 weights."),
@@ -122,6 +124,10 @@ def test_two_ids_at_one_position_are_accepted_if_they_are_cut_off():
     (read,) = check(table_of(short), {"x": REPEATED})
     assert read.samples.numpy().tolist() == [0, 1]
     assert read.segments.numpy().tolist() == [0 * 2 + 0, 1 * 2 + 1]  # Sample * length + position.
+    outside = tf.SparseTensor(*harness.sparse([[1, 2, 30]]))  # The id that is cut off counts too.
+    assert not all(
+        bad_input.reading_holds([inputs.source_of(table_of(short), short, {"x": outside}).ids])
+    )
 
 
 @pytest.mark.parametrize("limit", [0, 2])
@@ -218,6 +224,15 @@ def column(of_ids):
 def test_wrong_types_and_shapes_are_refused(feature, features, phrase):
     said = harness.refusal(ValueError, inputs.source_of, table_of(feature), feature, features)
     assert said.startswith("Feature x of table users: ") and phrase in said
+
+
+def test_features_of_a_step_must_be_a_dict():
+    """A TensorServingInputReceiver gives a single tensor."""
+    spec = harness.tables_spec({"x": TableConfig(4, 2)}, ee.AdagradParameters(0.5))
+    step = TableStep(spec, tables_of(spec), training=False, place=TablePlace(shards=2))
+    assert step.describe().startswith("Embedding tables train on the host, over 2 parameter serv")
+    said = harness.refusal(ValueError, step.enqueue, tf.constant([1]))
+    assert said.endswith("input_fn must return its features as a dict; got a tensor.")
 
 
 def test_combiner_none_takes_one_id_per_sample():
@@ -339,6 +354,14 @@ def test_a_column_may_lack_its_weights_until_the_batch_is_read():
     table = Table("t", TableConfig(5, 2), (Feature("x", column_name="c", weight_key="w"),))
     shaped = integers.as_matrices([table], {"x": tf.zeros([2, 1, 3])})
     assert shaped.keys() == {"x"} and shaped["x"].shape == [2, 3]
+
+
+def test_counts_of_dropped_ids_are_no_variables_of_the_model():
+    with tf.Graph().as_default():
+        dropping = DroppedIds(count=True).drop
+        assert inputs.source_of(table_of(X), X, {"x": tf.constant([1])}, dropping).ids is not None
+        (count,) = tf.compat.v1.local_variables()
+        assert count.dtype == tf.int64 and not count.trainable
 
 
 def make(model_dir, bad_ids):

@@ -44,6 +44,7 @@ def test_vocabulary_list_maps_integers_to_ids(form):
     expected = [1, 3] if form == "vector" else [1, 3, 2]
     samples = [0, 2] if form == "vector" else [0, 2, 2]
     assert read(vocabulary(), FORMS[form]) == [expected, samples]
+    assert read(vocabulary(default_value=-7), FORMS[form]) == [expected, samples]
     expected.insert(1, 4)  # The bucket of 99 comes after the four integers.
     samples.insert(1, 1)
     assert read(vocabulary(num_oov_buckets=1), FORMS[form]) == [expected, samples]

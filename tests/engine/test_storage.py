@@ -13,9 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import estimator_emb as ee
-from estimator_emb.engine.tables import creation, sizes, storage
+from estimator_emb.engine import inputs
+from estimator_emb.engine.kernels import TensorFlowKernels
+from estimator_emb.engine.ordering import structure
+from estimator_emb.engine.tables import creation, sizes, storage, variable_names
 from estimator_emb.engine.tables.partition import FEW_ROWS, Partition, dealt, rounds_for
-from estimator_emb.spec.resolved import Table
+from estimator_emb.spec.resolved import Feature, Table
+
+v1 = tf.compat.v1
 
 
 @settings(max_examples=40)
@@ -77,9 +82,9 @@ def table_of(vocabulary, initializer=None, dimension=3, optimizer=None):
 
 def begun(table, rounds=1):
     """Returns the initial values of the shards of a table on three servers."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with tf.Graph().as_default(), v1.Session() as session:
         made = storage.create(table, "t", False, 3, rounds=rounds)
-        session.run(tf.compat.v1.global_variables_initializer())
+        session.run(v1.global_variables_initializer())
         return session.run([one.weights for one in made])
 
 
@@ -96,7 +101,7 @@ def by_place(shape, dtype=tf.float32, partition_info=None):
 @pytest.mark.parametrize(
     "initializer",
     [
-        tf.compat.v1.constant_initializer(WHOLE),
+        v1.constant_initializer(WHOLE),
         tf.constant_initializer(WHOLE),
         tf.constant_initializer(WHOLE.tolist()),
         lambda shape, dtype=tf.float32: tf.constant(WHOLE, dtype),
@@ -115,8 +120,8 @@ def test_shards_get_the_tables_initial_values(initializer):
 @pytest.mark.parametrize(
     "kind",
     [
-        tf.compat.v1.truncated_normal_initializer,
-        tf.compat.v1.random_uniform_initializer,
+        v1.truncated_normal_initializer,
+        v1.random_uniform_initializer,
         tf.random_normal_initializer,
         tf.keras.initializers.TruncatedNormal,
         tf.keras.initializers.GlorotUniform,
@@ -149,7 +154,7 @@ def test_shape_dependent_initial_values_do_not_depend_on_slices(initializer, mos
 
 def test_orthogonal_initial_values_do_not_depend_on_slices():
     """On each of three servers, the three columns of the table have a norm near 1."""
-    initializer = tf.compat.v1.orthogonal_initializer(seed=3)
+    initializer = v1.orthogonal_initializer(seed=3)
     squares = np.square(np.concatenate(begun(table_of(3000, initializer), rounds=4)))
     assert squares.sum() == pytest.approx(3 * 3, rel=0.1)
 
@@ -167,7 +172,7 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
     tables = [
         Table(f"t{number}", ee.TableConfig(count, 1), ()) for number, count in enumerate(rows)
     ]
-    with tf.Graph().as_default(), tf.compat.v1.device(setter):
+    with tf.Graph().as_default(), v1.device(setter):
         made = creation.create(tables, False, False, servers)
     rng = np.random.default_rng(0)
     for exponent in (1.05, 0):
@@ -183,6 +188,25 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
         assert max(found.values()) <= 1.2 * sum(found.values()) / servers, (exponent, found)
 
 
+def test_the_random_number_of_a_constant_is_always_0():
+    with tf.Graph().as_default(), v1.Session() as session:
+        value = storage.constant(3.0)([])
+        assert {float(session.run(value)) for _ in range(30)} == {3.0}
+
+
+def test_new_words_get_whole_rows_though_tensorflow_asks_for_values():
+    by_column = lambda shape, dtype: tf.broadcast_to(tf.constant([1, 2, 3], dtype), shape)  # noqa: E731
+    values = storage.InitialRows(ee.TableConfig(9, 3, by_column))([6, 1])
+    assert values.numpy().tolist() == [[1], [2], [3], [1], [2], [3]]
+
+
+def test_a_table_shares_no_variable_with_the_model():
+    with tf.Graph().as_default():
+        v1.get_variable("t", [], collections=[])
+        said = harness.refusal(ValueError, variable_names.variable_names, [table_of(3)], {})
+    assert said.startswith("Table 't' would share the variable 't' with model_fn, ")
+
+
 def test_shards_lie_on_the_parameter_servers_with_their_slots():
     """A worker gathers rows on the server of their shard, so that it gets only these rows."""
     setter = tf.compat.v1.train.replica_device_setter(
@@ -195,6 +219,12 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
         # Server 2 is next in turn, so the server two places later is server 1.
         after = storage.create(table_of(3), "after", False, servers=3, first_server=2)
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
+        whole = storage.StoredTable(**vars(table), variables=storage.create(table, "w", False))
+        kernels = TensorFlowKernels([whole], 1, None)
+        source = inputs.source_of(table, Feature("x"), {"x": tf.constant([1, 4])})
+        assert len(list(kernels.lookup(inputs.Batch([source], {}, None), [source]))) == 1
+        update = kernels.update(iter([tf.ones([2, 3])]), [tf.constant(0.1)])
+        types = [op.type for op in structure.leading_to([update], {})]
     servers = ["/job:ps/task:0", "/job:ps/task:1"]
     assert [one.weights.device for one in made] == servers
     assert [one.weights.device for one in after] == [servers[1], "/job:ps/task:2", servers[0]]
@@ -202,6 +232,8 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
     slots = [[slot.device for slot in one.slots] for one in made]
     assert slots == [[server] * 2 for server in servers]  # Adam has two slots.
     assert gathers == servers
+    # A lookup reads weights. Weights and slots are read under the mutex, after other trainers.
+    assert (types.count("ResourceGatherNd"), types.count("ConsumeMutexLock")) == (4, 1)
     assert read.device == "/job:worker/task:1"
 
 
@@ -237,12 +269,8 @@ def test_tables_larger_than_memory_are_refused(
     same_message(message)  # Asserts that the whole text is that of tests/messages.json.
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
-
-
-def test_a_prediction_needs_no_memory_for_slots(tmp_path, monkeypatch):
-    monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)
-    predictions = estimator(tmp_path, None).predict(both)
-    message = harness.refusal(MemoryError, next, predictions)
+    monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)  # Predictions need no slots.
+    message = harness.refusal(MemoryError, next, estimator(tmp_path, device).predict(both))
     assert message.startswith("The embedding tables need 10.0 MB, and this machine has 9.0 MB of ")
 
 
@@ -276,6 +304,6 @@ def test_machine_memory_of_this_machine_is_plausible():
 
 def test_physical_memory_is_endless_if_the_system_does_not_report_it(monkeypatch):
     monkeypatch.setattr(sizes.os, "sysconf", lambda name: 0)
-    assert sizes.physical() == sys.maxsize
+    assert sizes.physical() == sys.maxsize  # The system does not report it.
     monkeypatch.delattr(sizes.os, "sysconf")
     assert sizes.physical() == sys.maxsize

@@ -17,11 +17,9 @@ v1 = tf.compat.v1
 STEPS = 6
 
 WAYS = {
-    "host": {},
     "host, reference variables": {"resource": False},
     "host, tables": {"tables": True},
     "host, tables, reference variables": {"tables": True, "resource": False},
-    "one core": {"cores": 1},
     "one core, tables": {"cores": 1, "tables": True},
     "one core, tables, reference variables": {"cores": 1, "tables": True, "resource": False},
     "eight cores": {"cores": 8},

@@ -211,7 +211,7 @@ def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
 def test_columns_read_the_feature_of_a_config_dict(cores, tmp_path):
     """Columns read the feature of a table that has no column itself, but a FeatureConfig.
 
-    A numeric column reads the feature's activation. Off a TPU, other columns read its ids.
+    Numeric and bucketized columns read the feature's activation. Off a TPU, others read its ids.
     """
     ids, gradients = np.array([1, 3, 1, 4]), LABELS[0]
 
@@ -219,6 +219,8 @@ def test_columns_read_the_feature_of_a_config_dict(cores, tmp_path):
         columns = [tf.feature_column.numeric_column("a", [3])]
         if not cores:
             columns.append(tf.feature_column.indicator_column(key_column("a")))
+            number = tf.feature_column.numeric_column("a", [3], normalizer_fn=tf.identity)
+            columns.append(tf.feature_column.bucketized_column(number, [0.0]))
         read = input_layer(features, columns)
         loss = None if labels is None else tf.reduce_sum(read * labels)
         return harness.minimized(mode, loss, predictions={"read": read})
@@ -232,8 +234,9 @@ def test_columns_read_the_feature_of_a_config_dict(cores, tmp_path):
     estimator.train(input_fn, steps=1)
     got = [one["read"] for one in estimator.predict(input_fn)]
     np.subtract.at(rows, ids, RATE * gradients)  # The step of gradient descent.
-    # `input_layer` orders its columns by name: a, a_indicator.
-    expected = rows[ids] if cores else np.hstack([rows[ids], np.eye(5)[ids]])
+    # `input_layer` orders its columns by name: a, a_bucketized, a_indicator.
+    signs = np.stack([rows[ids] < 0, rows[ids] >= 0], axis=-1).reshape(4, 6)
+    expected = rows[ids] if cores else np.hstack([rows[ids], signs, np.eye(5)[ids]])
     np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 

@@ -165,10 +165,11 @@ def _record_by_variable_scope(
 def _create_state(uses: Uses, original: Any, column: Any, state_manager: Any) -> None:
     """Records the variable's name when a layer makes a column create its variable."""
     scope_key, any_scope = column.get_embedding_var_name(), column._bypass_scope_validation
-    uses.dimensions[scope_key] = column.get_embedding_table_size()[1]
     name = "embedding_weights"
     if type(state_manager).create_variable is StateManagerImpl.create_variable:
-        name = _record_by_variable_scope(uses, original, scope_key, name, False, any_scope)
+        name = _record_by_variable_scope(
+            uses, original, scope_key, name, bypass_scope_validation=any_scope
+        )
     else:
         name = "/".join(filter(None, (tf.compat.v1.get_default_graph().get_name_scope(), name)))
         uses.record(scope_key, name, any_scope)
