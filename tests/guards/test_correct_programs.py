@@ -12,6 +12,7 @@ import tensorflow as tf
 from small_programs import (
     X,
     build_graph,
+    check_model,
     input_fn,
     linear,
     make,
@@ -231,7 +232,13 @@ CORRECT = [
 ]
 
 
-@pytest.mark.fast(8)
+def test_the_checks_of_models_say_nothing_about_correct_models(caplog):
+    for build in CORRECT:
+        check_model(build)
+        assert harness.said(caplog) == [], build
+
+
+@pytest.mark.fast(1)
 @of_each_kind
 @pytest.mark.parametrize("build", CORRECT, ids=lambda one: one.__name__)
 def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):

@@ -10,7 +10,16 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import build_graph, input_fn, linear, make, of_each_kind, squared, told
+from small_programs import (
+    build_graph,
+    check_model,
+    input_fn,
+    linear,
+    make,
+    of_each_kind,
+    squared,
+    told,
+)
 
 import estimator_emb as ee
 
@@ -123,7 +132,15 @@ LEFT_OUT = {
 """Model -> the beginning of its warning."""
 
 
-@pytest.mark.fast(8)
+def test_the_checks_of_models_name_what_each_leaves_out(caplog):
+    for build, begin in LEFT_OUT.items():
+        caplog.clear()
+        check_model(build)
+        (line,) = harness.said(caplog)
+        assert line.startswith(begin) and f", in {build.__name__}: " in line
+
+
+@pytest.mark.fast(1)
 @of_each_kind
 @pytest.mark.parametrize("build", LEFT_OUT, ids=lambda one: one.__name__)
 def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog, same_message):
