@@ -6,6 +6,7 @@ variables a step writes before that.
 """
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
@@ -125,8 +126,7 @@ class _Looks:
 
     def _look_at_inputs(self, spec: Any) -> None:
         losses = self._losses
-        updates = [update for _, update in (spec.eval_metric_ops or {}).values()]
-        step = self._facts.ops.run_for(spec.train_op, updates, spec.loss)
+        step = self._facts.ops.run_for(spec.train_op, spec.loss)
         inputs = _FloatInputs(self._facts, step)
         if not inputs.names or not losses[0].dtype.is_floating:
             return
@@ -288,7 +288,7 @@ class _Hook(tf.compat.v1.train.SessionRunHook):
         return tf.compat.v1.train.SessionRunArgs(list(fetched)) if fetched else None
 
     def after_run(self, run_context: Any, run_values: Any) -> None:
-        if self._looks and run_values.results:
+        if self._looks:
             loss = run_values.results[0] if self._looks.call.training else None
             self._looks.after_run(run_context.session, loss)
 
@@ -325,8 +325,7 @@ def _trained(tables: Iterable[StoredTable]) -> list[tf.Variable]:
         parts = variable.op.name.split("/")
         return any(
             str(shapes.get("/".join(parts[start:end]))) == str(variable.shape)
-            for start in range(len(parts))
-            for end in range(start + 1, len(parts) + 1)
+            for start, end in itertools.combinations(range(len(parts) + 1), 2)
         )
 
     return [

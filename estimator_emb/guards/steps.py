@@ -386,8 +386,7 @@ def global_step(facts: Facts, spec: Any) -> Iterable[Any]:
         if any(op.inputs[0].op.name.startswith("global_step") for op in added):
             console.counts_steps(tf.compat.v1.get_default_graph())
         return []
-    call, raised = facts.call, 0
-    counters = _counters()
+    call, counters, stops = facts.call, _counters(), []
     hooks = (*(call.hooks or ()), *spec.training_hooks, *spec.training_chief_hooks)
     if counters and call.runs in (Runs.PLAIN, Runs.LOCAL):
         run = facts.ops.leading_to(spec.train_op)
@@ -395,15 +394,15 @@ def global_step(facts: Facts, spec: Any) -> Iterable[Any]:
         raised = _sum(of_step)
         if raised > 1:
             _say(raised, of_step, call.model_dir)
+            if call.counts_steps:
+                stops = [_StopsWhenReached(call.steps, call.max_steps)]
         if not of_step and (run_too := facts.ops.run_in_training(spec)) is not None:
             counters = [op for op in counters if op in run_too]
     if not counters:
         _warn_of_no_step(map(type, hooks))
     if not counters or any(op.type.startswith("Assign") for op in counters):  # Not in a branch.
         console.counts_steps(tf.compat.v1.get_default_graph())
-    return (
-        [_StopsWhenReached(call.steps, call.max_steps)] if raised > 1 and call.counts_steps else []
-    )
+    return stops
 
 
 class _StopsWhenReached(tf.compat.v1.train.SessionRunHook):

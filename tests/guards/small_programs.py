@@ -54,7 +54,7 @@ def make(kind, model_dir, build, **kwargs):
     return harness.of_kind(kind, model, model_dir, **{"run": {}, **kwargs})
 
 
-def check_model(build):
+def check(build):
     """Builds a model as in a plain Estimator's training, with the checks of models only."""
     with tf.Graph().as_default():
         v1.train.create_global_step()

@@ -12,7 +12,7 @@ import tensorflow as tf
 from small_programs import (
     X,
     build_graph,
-    check_model,
+    check,
     input_fn,
     linear,
     make,
@@ -22,8 +22,6 @@ from small_programs import (
     told,
 )
 from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable
-
-import estimator_emb as ee
 
 v1 = tf.compat.v1
 losses = v1.losses
@@ -234,7 +232,7 @@ CORRECT = [
 
 def test_the_checks_of_models_say_nothing_about_correct_models(caplog):
     for build in CORRECT:
-        check_model(build)
+        check(build)
         assert harness.said(caplog) == [], build
 
 
@@ -256,18 +254,6 @@ def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):
 
     runs = harness.Reads(lambda: v1.get_collection(v1.GraphKeys.UPDATE_OPS))
     build_graph("train", make("plain", tmp_path, build), hooks=[runs])
-    assert harness.said(caplog) == []
-
-
-def test_an_activation_cast_to_another_float_is_not_read_as_ids(tmp_path, caplog):
-    def model_fn(features, labels, mode, params):
-        halves = tf.cast(features["x"], tf.bfloat16)
-        samples = tf.cast(tf.shape(features["x"])[0], tf.float32)
-        return harness.minimized(mode, tf.cast(tf.reduce_sum(halves), tf.float32) / samples)
-
-    spec = harness.table_spec(4, 2, ee.AdagradParameters(0.1))
-    batch = {"x": np.arange(4)}, np.zeros(4, np.float32)
-    build_graph("train", harness.estimator(model_fn, spec, tmp_path), harness.input_fn_of([batch]))
     assert harness.said(caplog) == []
 
 

@@ -10,16 +10,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import (
-    build_graph,
-    check_model,
-    input_fn,
-    linear,
-    make,
-    of_each_kind,
-    squared,
-    told,
-)
+from small_programs import build_graph, check, input_fn, linear, make, of_each_kind, squared, told
 
 import estimator_emb as ee
 
@@ -135,7 +126,7 @@ LEFT_OUT = {
 def test_the_checks_of_models_name_what_each_leaves_out(caplog):
     for build, begin in LEFT_OUT.items():
         caplog.clear()
-        check_model(build)
+        check(build)
         (line,) = harness.said(caplog)
         assert line.startswith(begin) and f", in {build.__name__}: " in line
 
