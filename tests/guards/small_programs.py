@@ -54,15 +54,17 @@ def make(kind, model_dir, build, **kwargs):
     return harness.of_kind(kind, model, model_dir, **{"run": {}, **kwargs})
 
 
-def check(build):
+def check(build, warm_start=None, **fields):
     """Builds a model as in a plain Estimator's training, with the checks of models only."""
     with tf.Graph().as_default():
         v1.train.create_global_step()
-        graph = watched(Call(Runs.PLAIN, "train", ee.ModeKeys.TRAIN, model_dir=build.__name__))
+        train, folder = ee.ModeKeys.TRAIN, f"{build.__name__} {warm_start} {fields}"
+        # In each folder, a warning is logged once.
+        graph = watched(Call(Runs.PLAIN, train, train, model_dir=folder, warm_start=warm_start))
         batch = v1.data.make_one_shot_iterator(input_fn()).get_next()
         with graph.model_runs(ModelBatch(*batch), Cores()):
-            spec = built(build, *batch, ee.ModeKeys.TRAIN, ee.EstimatorSpec)
-        graph.model_returned(spec)
+            spec = built(build, *batch, train, ee.EstimatorSpec)
+        graph.model_returned(spec._replace(**fields))
 
 
 def without_tables(model_dir, run=harness.SILENT):

@@ -21,7 +21,13 @@ from small_programs import (
     squared,
     told,
 )
-from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable
+from test_left_out import (
+    PENALTY,
+    by_a_negated_phase,
+    by_argmax,
+    lost_penalty,
+    lost_penalty_of_variable,
+)
 
 v1 = tf.compat.v1
 losses = v1.losses
@@ -179,7 +185,8 @@ def layers_of_features(x, labels):
 
 def keras_layers_of_features(x, labels):
     layer = tf.keras.layers.Dense(3, input_shape=[3])
-    loss = linear(tf.keras.Sequential([layer, tf.keras.layers.Dropout(0.5)])(x), labels)
+    x = tf.keras.Sequential([layer, tf.keras.layers.Dropout(0.5)])(x)
+    loss = by_a_negated_phase(x, labels)
     return loss, minimized(loss, [one for one in v1.trainable_variables() if one.op.name == "w"])
 
 
@@ -246,6 +253,12 @@ def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
     for call in ("train", "evaluate"):
         run(call, estimator, input_fn, steps=1)
     assert told(caplog) == []
+
+
+def test_variables_that_the_program_may_set_are_not_named(caplog):
+    check(by_argmax, scaffold=v1.train.Scaffold(init_fn=print))
+    check(by_argmax, warm_start="settings")
+    assert harness.said(caplog) == []
 
 
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):

@@ -1,6 +1,7 @@
 """Inputs that end early, drop an incomplete last batch, or are read ahead."""
 
 import logging
+from unittest import mock
 
 import harness
 import numpy as np
@@ -74,12 +75,24 @@ def test_an_end_by_a_hook_is_not_logged(error, tmp_path, log):
     assert ended(log) == []
 
 
-def test_an_intended_end_is_not_logged(tmp_path, log):
-    """The training has no number of steps, or the input has exactly enough."""
-    estimator = without_tables(tmp_path)
-    estimator.train(input_of(12))  # Three steps.
-    estimator.train(input_of(12), max_steps=6)
-    assert ended(log) == []
+def test_an_end_before_the_requested_step_is_logged(log, monkeypatch):
+    monkeypatch.setattr(guarded_input, "_input_ended", lambda session: True)
+    for first, last, asked, said in (
+        (2, 5, {}, ""),
+        (2, 5, {"steps": 3}, ""),
+        (2, 5, {"steps": 4}, f"after 3 of steps=4. {TELLS}"),
+        (2, 5, {"max_steps": 5}, ""),
+        (2, 5, {"max_steps": 6}, f"at step 5, before max_steps=6. {TELLS}"),
+        (5, 5, {"max_steps": 6}, "at step 5, before max_steps=6. No step raised the global step"),
+    ):
+        log.clear()
+        hook, session = guarded_input._Trained(Call(Runs.LOCAL, "train", **asked)), mock.Mock()
+        hook._global_step = None
+        session.run.side_effect = [first, last]
+        hook.after_create_session(session, None)
+        hook.after_run(None, None)
+        hook.end(session)
+        assert said in log.text and bool(ended(log)) == bool(said)
 
 
 def features(ids):
@@ -131,7 +144,7 @@ def test_the_programs_own_prefetch_is_kept():
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("way", ["plain", "local"])
 def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkeypatch):
-    monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)
+    monkeypatch.setattr(guarded_input, "_MINUTE", -60.0)
 
     def batch(number):
         ends = tf.debugging.assert_less(number, np.int64(5), "ends this test")

@@ -1,5 +1,6 @@
 """A NaN loss is explained. NaN or infinity in what is trained is not saved. All else trains on."""
 
+import contextlib
 import logging
 
 import harness
@@ -12,6 +13,8 @@ from small_programs import X, of_each_kind
 import estimator_emb as ee
 from estimator_emb.errors import NanLossError
 from estimator_emb.guards import numbers
+from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.events import Facts, ModelBatch
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
@@ -96,10 +99,12 @@ def test_nan_labels_of_a_core_are_named(tmp_path):
         w = v1.get_variable("w", [])
         return minimized(mode, w * tf.reduce_sum(labels))
 
-    estimator = harness.estimator(model_fn, None, tmp_path, num_shards=2)
-    labels = np.array([1, 1, 1, NAN], np.float32)
-    lines = failure(estimator, lambda params: dataset([({"x": X}, labels)]), max_steps=1)
-    assert lines[0] == not_saved(1)  # The save of this step comes first.
+    loop = {"iterations_per_loop": 2}
+    estimator = harness.estimator(model_fn, None, tmp_path, num_shards=2, tpu=loop)
+    # The loss of the first step is infinite. NaN of the second is worse, so it is named.
+    batches = [({"x": X}, np.array([1, 1, 1, bad], np.float32)) for bad in (INF, NAN)]
+    lines = failure(estimator, lambda params: dataset(batches), max_steps=2)
+    assert lines[0] == not_saved(2)  # The save of this step comes first.
     assert "labels of core 1: nan in sample 1, at [1], and 1 such of 2 numbers" in lines
 
 
@@ -126,14 +131,50 @@ def test_a_nan_loss_in_an_evaluation_is_a_warning(tmp_path, caplog):
     )
 
 
-def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
-    """Powers and quotients of constants are not named. They make no NaN of finite numbers."""
+def test_ops_that_make_nan_of_finite_numbers_are_known():
+    for dtype in (tf.float32, tf.bfloat16, tf.complex64):
+        with tf.Graph().as_default():
+            x, *constants = (tf.constant(one, dtype) for one in (1, -1, 0, 0.5, 2))
+            x = v1.placeholder_with_default(x, [])
+            powers, quotients = ([op(x, one) for one in constants] for op in (tf.pow, tf.divide))
+            make_nan = [numbers._may_make_nan(one.op) for one in (*powers, *quotients)]
+        # A power of -1 or 0.5, and a quotient of 0.
+        assert make_nan == [True, False, True, False] + [False, True, False, False]
 
+
+def test_only_floats_that_a_step_reads_are_checked():
+    facts = Facts(Call(Runs.LOCAL))
+    with tf.Graph().as_default():
+        read, unread, integers = tf.zeros([2]), tf.zeros([2]), tf.zeros([2], tf.int32)
+        features = {"read": read, "unread": unread, "integers": integers}
+        facts.batch = ModelBatch(features, None)
+        inputs = numbers._FloatInputs(facts, step={read.op, integers.op})
+    assert inputs.names == ["features['read']"]
+
+
+@pytest.mark.parametrize(
+    "runs, loss, found, error, said",
+    [
+        (Runs.LOCAL, NAN, "NaN", NanLossError, "NaN loss during training. The batch of step 3"),
+        (Runs.LOCAL, INF, "Infinite", None, "Infinite loss during training. The batch of step 3"),
+        (Runs.EMULATED, 1.0, "NaN", NanLossError, "NaN loss during training. A batch up to step 3"),
+        (Runs.EMULATED, 1.0, "Infinite", None, "Infinite loss during training. A batch up to"),
+    ],
+)
+def test_a_step_of_an_emulated_loop_counts(runs, loss, found, error, said, monkeypatch, caplog):
+    """Only the loss of a loop's last step is known. The loop's inputs are checked in each step."""
+    monkeypatch.setattr(numbers, "_step", lambda session: 3)
+    looks = object.__new__(numbers._Looks)
+    looks.call, looks._inputs = Call(runs, "train", "train"), (found == "NaN", ["x: in sample 1"])
+    with pytest.raises(error) if error else contextlib.nullcontext() as caught:
+        looks.after_run(None, loss)
+    assert (str(caught.value) if error else caplog.text).count(f"{said}") == 1
+
+
+def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
     def outputs(x):
         y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(3))
-        for dtype in (tf.float32, tf.bfloat16, tf.complex64):
-            of_dtype = tf.cast(y, dtype) ** tf.constant(2, dtype) / tf.constant(3, dtype)
-            y += tf.cast(tf.math.real(of_dtype), y.dtype)
+        y += y**2.0 / 3.0  # These ops make no NaN of finite numbers, so they are not named.
         return tf.sqrt(tf.math.log(-1.0 - y * y))  # NaN of a negative number.
 
     lines = failure(make("plain", tmp_path, outputs), input_of(X))

@@ -1,5 +1,6 @@
 """A call ends when its dataset's op has ended, as on stock. After a second it says so."""
 
+import ctypes
 import gc
 import signal
 import subprocess
@@ -46,7 +47,7 @@ def make(kind, model_dir):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog, request):
     caplog.set_level("INFO", "estimator_emb")
-    reached, ended = threading.Event(), threading.Event()
+    reached, ended, in_c = threading.Event(), threading.Event(), []
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
 
@@ -54,6 +55,7 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog,
         if i == AHEAD:
             reached.set()
             processes.until(lambda: f"{call}: {SAID}" in caplog.text)
+            in_c.append(ctypes.pythonapi.PyOS_getsig(signal.SIGINT))
             time.sleep(0.2)
             ended.set()
         return np.int64(i)
@@ -77,7 +79,7 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog,
         values.close()
     else:
         getattr(estimator, call)(input_fn, steps=1, hooks=[Hook()])
-    assert ended.is_set()
+    assert ended.is_set() and in_c == [0]  # SIG_DFL, which ends the process.
     assert f"{SAID}, whose current op must end first. Ctrl-C ends the process." in caplog.text
     with pytest.raises(KeyboardInterrupt):  # Afterwards it has Python's handler again.
         signal.raise_signal(signal.SIGINT)
@@ -132,19 +134,20 @@ def test_no_thread_starts_during_python_shutdown(tmp_path, monkeypatch):
     assert not started
 
 
-def test_a_session_is_freed_with_its_call(tmp_path):
-    """No garbage collection is needed to free it."""
-    sessions = []
+def test_a_session_and_its_hooks_are_freed_with_their_call(tmp_path):
+    """No garbage collection is needed to free the session, whose graph refers to the hooks."""
+    made = []
 
     class Hook(v1.train.SessionRunHook):
         def after_create_session(self, session, coord):
-            sessions.append(weakref.ref(session))
+            made.extend([weakref.ref(session), weakref.ref(self)])
 
     estimator = make("plain", tmp_path)
     gc.disable()
     try:
         estimator.train(one_batch, steps=1, hooks=[Hook()])
-        (session,) = sessions
-        assert session() is None
+        assert made[0]() is None
+        gc.collect()
+        assert made[1]() is None
     finally:
         gc.enable()

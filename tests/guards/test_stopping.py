@@ -139,8 +139,15 @@ def test_one_of_several_hosts_ends_when_all_agree():
 
 
 def test_a_keyboard_interrupt_without_a_signal_is_raised():
-    with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True):
+    open_files = os.listdir("/proc/self/fd")
+    with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True) as (training,):
+        assert training.reader.is_alive()
+        child = os.fork()
+        if not child:  # The parent's thread and pipe are no longer its own.
+            os._exit(training.reader is not None)
+        assert os.waitpid(child, 0)[1] == 0
         raise KeyboardInterrupt
+    assert not training.reader.is_alive() and os.listdir("/proc/self/fd") == open_files
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
@@ -211,15 +218,16 @@ def test_a_training_in_a_thread_sets_no_handlers(tmp_path):
     assert seen == [list(DEFAULTS.values())]
 
 
-def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
+def test_the_wakeup_of_an_event_loop_is_kept():
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
-    try:
-        with pytest.raises(SystemExit):
-            without_tables(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
-    finally:
-        assert signal.set_wakeup_fd(-1) == writing
+    open_files = os.listdir("/proc/self/fd")
+    with pytest.raises(SystemExit), stopping.at_end_of_step("", True) as (training,):
+        training.before_run(None)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.set_wakeup_fd(-1) == writing
+    assert os.listdir("/proc/self/fd") == open_files
     os.close(reading)
     os.close(writing)
 

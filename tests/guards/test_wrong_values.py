@@ -20,20 +20,36 @@ v1 = tf.compat.v1
 
 
 def test_wrong_values_of_input_fn_are_refused():
-    for value, runs, said in (
-        (iter([]), Runs.LOCAL, None),
-        ((one for one in []), Runs.LOCAL, "it returned a generator."),
-        ("text", Runs.LOCAL, "it returned a str."),
-        ({"x": np.ones(2)}, Runs.EMULATED, "returned NumPy arrays or numbers"),
-        ({"x": np.ones(2)}, Runs.LOCAL, None),
-        ({"x": tf.ones(2)}, Runs.EMULATED, None),
-        (collections.namedtuple("Batch", "a b c")(1, 2, 3), Runs.LOCAL, None),
+    local, emulated = Call(Runs.LOCAL), Call(Runs.EMULATED)
+    with_spec, dataset = Call(Runs.LOCAL, has_spec=True), tf.data.Dataset.from_tensors
+    for call, value, error, said in (
+        (
+            local,
+            (one for one in []),
+            TypeError,
+            "it returned a generator. For Python",
+        ),
+        (local, "text", TypeError, "it returned a str."),
+        (local, iter(dataset(1)), TypeError, "it returned an iterator, OwnedIterator. Return the"),
+        (local, (1, 2, 3), ValueError, "(features, labels) as a len 2 tuple; got 3 parts."),
+        (
+            with_spec,
+            dataset((1, {"x": 2})),
+            ValueError,
+            "a tensor. Are features and labels swap",
+        ),
+        (with_spec, (1, 2), ValueError, "input_fn returned a int."),
+        (emulated, {"x": np.ones(2)}, TypeError, "returned NumPy arrays or numbers"),
     ):
-        given = Call(runs), "input_fn", value
-        if said is None:
-            input_fn.input_values(*given)
-        else:
-            assert said in refusal(TypeError, input_fn.input_values, *given)
+        message = refusal(error, input_fn.input_values, call, "input_fn", value)
+        assert said in message and ("swap" in message) == ("swap" in said)
+    three = collections.namedtuple("Features", "a b c")(1, 2, 3)
+    for call, value in (
+        *((local, one) for one in (three, np.ones(2))),
+        *((emulated, one) for one in (tf.ones(1), dataset(1))),
+        *((with_spec, one) for one in ({"x": 1}, ({"x": 1}, 2))),
+    ):
+        input_fn.input_values(call, "input_fn", value)
 
 
 def test_parts_of_unknown_shape_are_named():
@@ -78,7 +94,6 @@ def test_a_missing_method_of_an_optimizer_is_explained():
         (adam, "minimize", "'Adam' object has no attribute 'minimize'. A Keras optimizer does"),
         (adam, "minimise", "wrong"),
         (tf, "minimize", "wrong"),
-        (ee.AdagradParameters(0.1), "minimize", "'AdagradParameters' object has no attribute"),
         (ee.AdagradParameters(0.1), "minimise", "wrong"),
     ):
         error = AttributeError("wrong", name=name, obj=owner)
@@ -91,6 +106,11 @@ def test_wrong_metrics_are_refused():
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
         ({1: (tf.ones([]), tf.ones([]))}, Runs.LOCAL, "for 1."),
         ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
+        (
+            {"x": [1]},
+            Runs.LOCAL,
+            "and pairs (value, update op), as functions of tf.compat",
+        ),
         ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
     ):
         spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=(lambda one: one, [1]))
