@@ -9,6 +9,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+import test_left_out
 from small_programs import (
     X,
     build_graph,
@@ -21,13 +22,7 @@ from small_programs import (
     squared,
     told,
 )
-from test_left_out import (
-    PENALTY,
-    by_a_negated_phase,
-    by_argmax,
-    lost_penalty,
-    lost_penalty_of_variable,
-)
+from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable, negated_phase
 
 v1 = tf.compat.v1
 losses = v1.losses
@@ -186,7 +181,7 @@ def layers_of_features(x, labels):
 def keras_layers_of_features(x, labels):
     layer = tf.keras.layers.Dense(3, input_shape=[3])
     x = tf.keras.Sequential([layer, tf.keras.layers.Dropout(0.5)])(x)
-    loss = by_a_negated_phase(x, labels)
+    loss = negated_phase(x, labels)
     return loss, minimized(loss, [one for one in v1.trainable_variables() if one.op.name == "w"])
 
 
@@ -256,9 +251,15 @@ def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
 
 
 def test_variables_that_the_program_may_set_are_not_named(caplog):
-    check(by_argmax, scaffold=v1.train.Scaffold(init_fn=print))
+    def assigned(x, labels):
+        v1.get_variable("start", [3], trainable=False).assign(x[0])
+        return by_argmax(x, labels)
+
+    check(assigned, scaffold=v1.train.Scaffold(init_fn=print))
     check(by_argmax, warm_start="settings")
     assert harness.said(caplog) == []
+    check(test_left_out.without_own_average, scaffold=v1.train.Scaffold(init_fn=print))
+    assert len(harness.said(caplog)) == 1  # An update is no first value.
 
 
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):

@@ -1,5 +1,6 @@
 """Inputs that end early, drop an incomplete last batch, or are read ahead."""
 
+import functools
 import logging
 from unittest import mock
 
@@ -48,31 +49,21 @@ def test_an_emulated_tpu_says_an_early_end_once(tmp_path, log):
     assert ended(log) == []  # The error says it.
 
 
-def ending(error):
-    """Returns a hook that ends a training after two steps, maybe by an error that ends inputs."""
-    if error is None:
-        return v1.train.StopAtStepHook(last_step=2)
-    errors = iter([None, error])
-
-    def end():
-        if raised := next(errors):
-            raise raised
-
-    return harness.AfterStep(end)
-
-
-OF_PROGRAM = tf.errors.OutOfRangeError(None, None, "of the program")
-
-
-@pytest.mark.fast(1)
-@pytest.mark.parametrize(
-    "error", [None, StopIteration(), OF_PROGRAM], ids=lambda one: type(one).__name__
-)
-def test_an_end_by_a_hook_is_not_logged(error, tmp_path, log):
-    estimator = without_tables(tmp_path)
-    estimator.train(input_of(12), hooks=[ending(error)], max_steps=7)
-    assert estimator.get_variable_value("global_step") == 2
-    assert ended(log) == []
+def test_only_an_op_of_the_sessions_graph_ends_its_input():
+    ended, other = mock.Mock(graph="the session's"), mock.Mock(graph="another")
+    of_op = functools.partial(tf.errors.OutOfRangeError, message="")
+    for error, said in (
+        (of_op(None, ended), True),
+        (of_op(None, other), False),
+        (of_op(None, None), False),  # Of a hook.
+        (guarded_input.InputEndedError("in an evaluation"), False),
+        (StopIteration(), False),
+    ):
+        try:
+            raise error
+        except Exception:
+            assert guarded_input._input_ended(ended) is said
+    assert not guarded_input._input_ended(ended)
 
 
 def test_an_end_before_the_requested_step_is_logged(log, monkeypatch):

@@ -86,21 +86,6 @@ def test_optimizers_of_keras_3_are_refused_in_a_model_fn(monkeypatch):
         Optimizer().apply([])
 
 
-def test_a_missing_method_of_an_optimizer_is_explained():
-    adam = type("Adam", (), {"__module__": "keras.src.optimizers.adam"})()
-    facts = Facts(Call(Runs.LOCAL))
-    facts.batch = ModelBatch({}, None)
-    for owner, name, said in (
-        (adam, "minimize", "'Adam' object has no attribute 'minimize'. A Keras optimizer does"),
-        (adam, "minimise", "wrong"),
-        (tf, "minimize", "wrong"),
-        (ee.AdagradParameters(0.1), "minimise", "wrong"),
-    ):
-        error = AttributeError("wrong", name=name, obj=owner)
-        model.model_errors(facts, error)
-        assert str(error).startswith(said)
-
-
 def test_wrong_metrics_are_refused():
     for metrics, runs, said in (
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
