@@ -343,10 +343,10 @@ def unshown_calls(facts: Facts, spec: Any) -> None:
             op for op in facts.ops.typed("Assert", *_GUARDS) if _asserts(op)
         ],
     }
-    if not any(found.values()) or not facts.call.training or spec.train_op is None:
+    if not facts.call.training:
         return
-    run = facts.ops.run_in_training(spec)
     for what, of_kind in found.items():
+        run = facts.ops.run_in_training(spec) if of_kind else None
         unrun = [op for op in of_kind if run is not None and op not in run]
         if unrun and frames.made_by(unrun[0]):
             _say_of(
@@ -364,8 +364,6 @@ def _say_of(op: tf.Operation, text: str, call: Call) -> None:
 
 def _asserts(op: tf.Operation) -> bool:
     """Returns whether `op` is an assertion of the program itself, not of a library."""
-    if op.type != "Assert" and not op.name.endswith("/AssertGuard"):
-        return False
     files = []
     for frame in reversed(frames.traceback_of(op)):
         if frames.is_of_program(frame.filename):
