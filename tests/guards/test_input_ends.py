@@ -57,7 +57,6 @@ def test_only_an_op_of_the_sessions_graph_ends_its_input():
         (of_op(None, other), False),
         (of_op(None, None), False),  # Of a hook.
         (guarded_input.InputEndedError("in an evaluation"), False),
-        (StopIteration(), False),
     ):
         try:
             raise error

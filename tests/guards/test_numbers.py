@@ -145,8 +145,7 @@ def test_only_floats_that_a_step_reads_are_checked():
     facts = Facts(Call(Runs.LOCAL))
     with tf.Graph().as_default():
         read, unread, integers = tf.zeros([2]), tf.zeros([2]), tf.zeros([2], tf.int32)
-        features = {"read": read, "unread": unread, "integers": integers}
-        facts.batch = ModelBatch(features, None)
+        facts.batch = ModelBatch({"read": read, "unread": unread, "integers": integers}, None)
         inputs = numbers._FloatInputs(facts, step={read.op, integers.op})
     assert inputs.names == ["features['read']"]
 
