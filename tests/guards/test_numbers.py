@@ -220,6 +220,7 @@ def test_rows_are_numbered_over_all_shards_and_parts_of_a_table():
     ends = "infinity in 5 of 16,492 rows, ids 16486, 16487, 16488, 16489, 16490"
     said = f"NaN in 2 of 16,492 rows, ids 100, 16485; {ends}"
     assert numbers._rows_of([large, small], 100) == said
+    assert numbers._some("abcde") == [*"abcde"]  # Without "and 0 more".
     assert numbers._rows_of([small[:5]], 0) == "infinity in 5 of 5 rows, ids 0, 1, 2, 3, 4"
 
 
