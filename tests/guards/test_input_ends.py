@@ -83,6 +83,9 @@ def test_an_end_before_the_requested_step_is_logged(log, monkeypatch):
         hook.after_run(None, None)
         hook.end(session)
         assert said in log.text and bool(ended(log)) == bool(said)
+    hook.any, session.run.side_effect = False, [6]
+    hook.end(session)
+    assert hook.any  # KMeans counts a step whose `run` ended for want of a second batch.
 
 
 def features(ids):
