@@ -34,7 +34,7 @@ class GraphOps:
 
     def forget(self) -> None:
         """Drops all that has been found."""
-        self._version = -1
+        self._version: int | None = None
         self._by_type: dict[str, list[tf.Operation]] = {}
         self.before: dict[tf.Operation, Sequence[tf.Operation]] = {}
         self._leading: dict[tuple[tf.Operation, ...], structure.Ops] = {}

@@ -215,9 +215,8 @@ class _Trained(_Steps):
 def _input_ended(session: Any) -> bool:
     """Returns whether an op of the graph ended the session, not a hook's OutOfRangeError."""
     error = sys.exc_info()[1]
-    if not isinstance(error, tf.errors.OutOfRangeError) or isinstance(error, InputEndedError):
-        return False
-    return error.op is not None and error.op.graph is session.graph
+    op = error.op if isinstance(error, tf.errors.OutOfRangeError) else None
+    return op is not None and op.graph is session.graph
 
 
 class _Evaluated(_Steps):

@@ -62,13 +62,12 @@ _ALIASES = {
 
 _API_COPIES = {
     f"{copy}.{module}": f"{api}.{module}"
-    for copy, api in (
-        ("tensorflow", "tensorflow._api.v2"),
-        ("tensorflow.compat.v1", "tensorflow._api.v2.compat.v1"),
-        ("tensorflow.compat.v2", "tensorflow._api.v2.compat.v2"),
+    for copy, api, modules in (
+        ("tensorflow", "tensorflow._api.v2", "data tpu"),
+        ("tensorflow.compat.v1", "tensorflow._api.v2.compat.v1", "compat data tpu"),
+        ("tensorflow.compat.v2", "tensorflow._api.v2.compat.v2", "compat data tpu"),
     )
-    for module in ("compat", "data", "tpu")
-    if f"{copy}.{module}" != "tensorflow.compat"
+    for module in modules.split()
 }
 """The same for modules of TensorFlow's API that an import would otherwise load twice."""
 

@@ -158,6 +158,11 @@ def test_a_seed_reaches_random_numbers_and_configs_without_a_seed(launched, monk
     assert drawn[0] == drawn[1] and not drawn[0] & drawn[2]  # Equal seeds draw equal numbers.
 
 
+def test_a_program_is_named_by_its_file_or_its_module():
+    assert launch.name_of(["program.py", "-m", "other"]) == "program.py"
+    assert launch.name_of(["-m", "package.program", "own"]) == "package.program"
+
+
 def test_an_interrupted_program_ends_with_status_130(launched):
     program = "import sys\nprint(sys.argv[1])\nraise KeyboardInterrupt"
     status, output, errors = launched(program, "own")

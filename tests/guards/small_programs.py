@@ -1,5 +1,6 @@
 """Small models of a batch of four samples, for tests of what a training says about its model."""
 
+import functools
 from unittest import mock
 
 import harness
@@ -9,6 +10,10 @@ import tensorflow as tf
 from tensorflow.python.training import evaluation, training
 
 import estimator_emb as ee
+from estimator_emb.engine.cores import Cores
+from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.events import ModelBatch
+from estimator_emb.guards.watching import watched
 
 v1 = tf.compat.v1
 X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
@@ -35,17 +40,31 @@ def minimized(loss, variables=None, step=True):
     return v1.train.GradientDescentOptimizer(0.001).minimize(loss, step, variables)
 
 
+def built(build, features, labels, mode, spec):
+    """Returns the spec of `build(x, labels)`, which returns a loss, or it and a train_op."""
+    made = build(features["x"], labels)
+    loss, train_op = made if isinstance(made, tuple) else (made, None)
+    if mode == ee.ModeKeys.TRAIN and train_op is None:
+        train_op = minimized(loss)
+    return spec(mode, loss=loss, train_op=train_op if mode == ee.ModeKeys.TRAIN else None)
+
+
 def make(kind, model_dir, build, **kwargs):
-    """Returns an estimator of `build(x, labels)`, which returns a loss, or it and a train_op."""
-
-    def model(features, labels, mode, spec):
-        built = build(features["x"], labels)
-        loss, train_op = built if isinstance(built, tuple) else (built, None)
-        if mode == ee.ModeKeys.TRAIN and train_op is None:
-            train_op = minimized(loss)
-        return spec(mode, loss=loss, train_op=train_op if mode == ee.ModeKeys.TRAIN else None)
-
+    model = functools.partial(built, build)
     return harness.of_kind(kind, model, model_dir, **{"run": {}, **kwargs})
+
+
+def check(build, warm_start=None, **fields):
+    """Builds a model as in a plain Estimator's training, with the checks of models only."""
+    with tf.Graph().as_default():
+        v1.train.create_global_step()
+        train, folder = ee.ModeKeys.TRAIN, f"{build.__name__} {warm_start} {fields}"
+        # In each folder, a warning is logged once.
+        graph = watched(Call(Runs.PLAIN, train, train, model_dir=folder, warm_start=warm_start))
+        batch = v1.data.make_one_shot_iterator(input_fn()).get_next()
+        with graph.model_runs(ModelBatch(*batch), Cores()):
+            spec = built(build, *batch, train, ee.EstimatorSpec)
+        graph.model_returned(spec._replace(**fields))
 
 
 def without_tables(model_dir, run=harness.SILENT):

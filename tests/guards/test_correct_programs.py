@@ -11,8 +11,20 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import X, build_graph, each_kind, input_fn, linear, make, minimized, mse, told
-from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable
+import test_left_out
+from small_programs import (
+    X,
+    build_graph,
+    check,
+    each_kind,
+    input_fn,
+    linear,
+    make,
+    minimized,
+    mse,
+    told,
+)
+from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable, negated_phase
 
 import estimator_emb as ee
 
@@ -171,7 +183,8 @@ def layers_of_features(x, labels):
 
 def keras_layers_of_features(x, labels):
     layer = tf.keras.layers.Dense(3, input_shape=[3])
-    loss = linear(tf.keras.Sequential([layer, tf.keras.layers.Dropout(0.5)])(x), labels)
+    x = tf.keras.Sequential([layer, tf.keras.layers.Dropout(0.5)])(x)
+    loss = negated_phase(x, labels)
     return loss, minimized(loss, [one for one in v1.trainable_variables() if one.op.name == "w"])
 
 
@@ -228,7 +241,13 @@ CORRECT = [
 """Programs that each look like a mistake, by kind of mistake."""
 
 
-@pytest.mark.fast(8)
+def test_the_checks_of_models_say_nothing_about_correct_models(caplog):
+    for build in CORRECT:
+        check(build)
+        assert harness.said(caplog) == [], build
+
+
+@pytest.mark.fast(1)
 @each_kind
 @pytest.mark.parametrize("build", CORRECT, ids=lambda one: one.__name__)
 def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
@@ -239,6 +258,18 @@ def test_a_correct_program_is_told_nothing(kind, build, tmp_path, caplog):
     for call in ("train", "evaluate"):
         run(call, estimator, input_fn, steps=1)
     assert told(caplog) == []
+
+
+def test_variables_that_the_program_may_set_are_not_named(caplog):
+    def assigned(x, labels):
+        v1.get_variable("start", [3], trainable=False).assign(x[0])
+        return by_argmax(x, labels)
+
+    check(assigned, scaffold=v1.train.Scaffold(init_fn=print))
+    check(by_argmax, warm_start="settings")
+    assert harness.said(caplog) == []
+    check(test_left_out.without_own_average, scaffold=v1.train.Scaffold(init_fn=print))
+    assert len(harness.said(caplog)) == 1  # An update is no first value.
 
 
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):

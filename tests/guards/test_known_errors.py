@@ -62,13 +62,10 @@ def test_errors_about_objects_made_outside_say_what_to_do(kind, what, graph, tmp
 
 
 @pytest.mark.parametrize("kind", ["plain", *SLOW])
-def test_datasets_and_iterators_in_the_wrong_place_are_refused(kind, tmp_path):
+def test_datasets_in_the_wrong_place_are_refused(kind, tmp_path):
     train = make(kind, tmp_path, linear).train
     said = harness.refusal(TypeError, train, input_fn(), max_steps=1)
     assert said.startswith("input_fn must be a function that returns a Dataset")
-    iterator = iter(input_fn())
-    said = harness.refusal(TypeError, train, lambda params=None: iterator, max_steps=1)
-    assert "it returned an iterator, OwnedIterator. Return the Dataset" in said
     iterated = lambda params=None: next(iter(input_fn()))  # noqa: E731
     said = harness.refusal(RuntimeError, train, iterated, max_steps=1)
     assert "\nIn an estimator, input_fn returns the Dataset itself." in said

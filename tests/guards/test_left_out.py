@@ -11,7 +11,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from small_programs import build_graph, each_kind, input_fn, linear, make, mse, told
+from small_programs import build_graph, check, each_kind, input_fn, linear, make, mse, told
 
 import estimator_emb as ee
 
@@ -63,6 +63,12 @@ def layer_of_keras(x, labels):
     return linear(tf.keras.layers.Dropout(0.5)(x), labels)
 
 
+def negated_phase(x, labels):
+    """Depends on Keras's learning phase by another op, as some layers do."""
+    infers = tf.logical_not(tf.keras.backend.learning_phase())
+    return linear(tf.cond(infers, lambda: x, lambda: x * 2.0), labels)
+
+
 def model_of_keras(x, labels):
     dense = tf.keras.layers.Dense(3, input_shape=[3])
     return linear(tf.keras.Sequential([dense, tf.keras.layers.Dropout(0.5)])(x), labels)
@@ -112,7 +118,7 @@ LEFT_OUT = {
     by_argmax: "No gradient reaches cut/kernel, cut/bias, although the loss",
     by_python: "No gradient reaches cut/kernel, cut/bias, although the loss",
     **dict.fromkeys((undropped, unnormalized, unnormalized_images), INFERENCE),
-    **dict.fromkeys((layer_of_keras, model_of_keras), INFERENCE),
+    **dict.fromkeys((layer_of_keras, negated_phase, model_of_keras), INFERENCE),
     without_updates: f"{UNCHANGED}bn/moving_mean, bn/moving_variance: ",
     without_updates_of_keras: f"{UNCHANGED}bn/moving_mean, bn/moving_variance: ",
     without_own_average: f"{UNCHANGED}mean: ",
@@ -124,10 +130,19 @@ LEFT_OUT = {
 """Model -> the beginning of its warning."""
 
 
-@pytest.mark.fast(8)
+def test_the_checks_of_models_name_what_each_leaves_out(caplog, same_message):
+    for build, begin in LEFT_OUT.items():
+        caplog.clear()
+        check(build)
+        (line,) = harness.said(caplog)
+        assert line.startswith(begin) and f", in {build.__name__}: " in line
+        same_message(line.partition(" The op '")[0])  # Compares it with tests/messages.json.
+
+
+@pytest.mark.fast(1)
 @each_kind
 @pytest.mark.parametrize("build", LEFT_OUT, ids=lambda one: one.__name__)
-def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog, same_message):
+def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog):
     if kind == "emulated" and build is by_python:
         pytest.skip("A TPU runs no Python.")
     estimator, run = make(kind, tmp_path, build), build_graph if kind == "plain" else harness.run
@@ -136,8 +151,6 @@ def test_what_a_training_leaves_out_is_named_once(kind, build, tmp_path, caplog,
     (line,) = told(caplog)  # Once, though three graphs leave it out.
     assert line.startswith(LEFT_OUT[build])
     assert re.search(rf"made by .*test_left_out.py, line \d+, in {build.__name__}: ", line)
-    if kind == "plain":  # Compares the whole text with tests/messages.json.
-        same_message(line.partition(" The op '")[0])
 
 
 @pytest.mark.fast(2)

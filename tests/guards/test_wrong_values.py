@@ -1,17 +1,89 @@
-"""What is wrong in values and graphs of model_fn, judged by the checks without a training."""
+"""What is wrong in a program's values and graphs, judged by the checks without a training."""
 
+import collections
 import re
+import sys
 import types
 
+import numpy as np
+import pytest
 import tensorflow as tf
 from harness import refusal, tables_spec
 
 import estimator_emb as ee
-from estimator_emb.guards import model, table_use
+from estimator_emb.guards import call_errors, input_fn, model, table_use
 from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.events import Facts, ModelBatch
 
 v1 = tf.compat.v1
+
+
+def test_wrong_values_of_input_fn_are_refused():
+    local, emulated = Call(Runs.LOCAL), Call(Runs.EMULATED)
+    with_spec, dataset = Call(Runs.LOCAL, has_spec=True), tf.data.Dataset.from_tensors
+    for call, value, error, said in (
+        (
+            local,
+            (one for one in []),
+            TypeError,
+            "it returned a generator. For Python",
+        ),
+        (local, "text", TypeError, "it returned a str."),
+        (local, iter(dataset(1)), TypeError, "it returned an iterator, OwnedIterator. Return the"),
+        (local, (1, 2, 3), ValueError, "(features, labels) as a len 2 tuple; got 3 parts."),
+        (
+            with_spec,
+            dataset((1, {"x": 2})),
+            ValueError,
+            "a tensor. Are features and labels swap",
+        ),
+        (with_spec, (1, 2), ValueError, "input_fn returned a int."),
+        (emulated, {"x": np.ones(2)}, TypeError, "returned NumPy arrays or numbers"),
+    ):
+        message = refusal(error, input_fn.input_values, call, "input_fn", value)
+        assert said in message and ("swap" in message) == ("swap" in said)
+    three = collections.namedtuple("Features", "a b c")(1, 2, 3)
+    for call, value in (
+        *((local, one) for one in (three, np.ones(2))),
+        *((emulated, one) for one in (tf.ones(1), dataset(1))),
+        *((with_spec, one) for one in ({"x": 1}, ({"x": 1}, 2))),
+    ):
+        input_fn.input_values(call, "input_fn", value)
+
+
+def test_parts_of_unknown_shape_are_named():
+    error = ValueError("The features to the model returned by input_fn must have static shape.")
+    with tf.Graph().as_default():
+        unknown = v1.placeholder(tf.float32, [None, 1])
+        said = batch_names.explain(error, {"x": [tf.ones([4, 1]), unknown]}, unknown, samples=None)
+    assert re.findall(r"\n(\S+) has shape", str(said)) == ["features['x'][1]", "labels"]
+
+
+def test_advice_is_added_to_an_error_once():
+    """An error of an evaluation inside a training passes through both calls."""
+    with pytest.raises(ValueError) as caught:
+        raise ValueError("x must be from the same graph as y", "more")
+    for method in ("evaluate", "train"):
+        call_errors.known_errors(Call(Runs.PLAIN, method), caught.value)
+    text, more = caught.value.args
+    assert text.count("Each call of an estimator has a graph of its own") == 1 and more == "more"
+
+
+def test_optimizers_of_keras_3_are_refused_in_a_model_fn(monkeypatch):
+    class Optimizer:
+        def apply(self, gradients): ...
+        def apply_gradients(self, gradients_and_variables): ...
+
+    optimizers = types.SimpleNamespace(Optimizer=Optimizer)
+    third = types.SimpleNamespace(__version__="3.1.0", optimizers=optimizers)
+    monkeypatch.setitem(sys.modules, "keras", third)
+    with tf.Graph().as_default():
+        with model.wrong_optimizers(Facts(Call(Runs.LOCAL))):
+            for name in ("apply", "apply_gradients"):
+                said = refusal(ValueError, getattr(Optimizer(), name), [])
+                assert said.startswith(f"Optimizer.{name}: A Keras optimizer does not train in")
+        Optimizer().apply([])
 
 
 def test_wrong_metrics_are_refused():
@@ -19,6 +91,11 @@ def test_wrong_metrics_are_refused():
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
         ({1: (tf.ones([]), tf.ones([]))}, Runs.LOCAL, "for 1."),
         ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
+        (
+            {"x": [1]},
+            Runs.LOCAL,
+            "and pairs (value, update op), as functions of tf.compat",
+        ),
         ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
     ):
         spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=(lambda one: one, [1]))
@@ -52,7 +129,7 @@ def test_a_loss_of_all_pairs_of_samples_is_logged(caplog):
     with tf.Graph().as_default():
         x, labels, any_shape = (v1.placeholder(tf.float32, one) for one in ([4, 1], [4], None))
         facts.batch = ModelBatch(x, labels)
-        pairs = [tf.abs(x) - labels * tf.cast(tf.size(x), tf.float32), labels - x]
+        pairs = [tf.abs(x) - labels * tf.cast(tf.size(x), tf.float32), labels - x[:, :1]]
         # One shape, a shape that is unknown, a single sample, or only one side is of the batch.
         rows = [x - labels[:, None], x - any_shape, x[:1] - labels[:1], x - tf.ones([4])]
         rows += [labels - tf.reshape(labels, [4, 1]), labels - tf.ones([4, 1])]
@@ -72,6 +149,7 @@ def test_an_activation_compared_as_an_id_is_logged(caplog):
         facts.batch = ModelBatch({"x": x, "other": other, "y": [x]}, None)
         for one in (x, tf.reshape(x, [4]), other, x + 1.0):
             tf.cast(one, tf.int32, name="ids"), tf.cast(one, tf.float64), tf.equal(one, 2.0)
+            tf.cast(tf.shape(one), tf.int64)
         table_use.compared_activations(facts, None)
     ops = re.findall(r"reads features\['x'\] as ids \(op (\w+)\)", caplog.text)
     assert sorted(ops) == ["Equal", "Equal_1", "ids", "ids_1"]  # Of x and of x reshaped.

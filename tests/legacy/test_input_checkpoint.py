@@ -20,6 +20,7 @@ import estimator_emb as ee
 from estimator_emb.compat import async_checkpoint
 from estimator_emb.legacy import input_checkpoint
 from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
+from estimator_emb.legacy.input_positions import Positions
 
 tf1 = tf.compat.v1
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
@@ -342,6 +343,20 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, same_mes
     same_message(harness.refusal(ValueError, CheckpointInputPipelineHook, unsaved))
     said = harness.refusal(ValueError, CheckpointInputPipelineHook, make(new), "sometimes")
     assert "ignore" in said  # The error lists the external_state_policies.
+
+
+def test_unfinished_and_outdated_positions_are_removed(tmp_path):
+    (tmp_path / "input.ckpt-3_temp").mkdir()
+    others = ["input_worker_0.ckpt-1.index", "model.ckpt-2.index"]
+    own = [f"input.ckpt-{step}.index" for step in (1, 2, 3)]
+    for name in (*others, *own, "unfinished_input.ckpt-4.index"):
+        (tmp_path / name).touch()
+    positions = Positions(str(tmp_path), "input")
+    assert positions.steps() == [1, 2, 3]
+    positions.remove_those_before_models()
+    assert positions.steps() == [2, 3]
+    positions.remove_those_without_model(4)
+    assert files(tmp_path) == ["input.ckpt-2.index", *others]
 
 
 theirs = pytest.mark.skipif(

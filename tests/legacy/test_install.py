@@ -1,6 +1,7 @@
 """install() replaces each name that programs import, in any order. uninstall() restores it."""
 
 import sys
+import urllib.error
 from unittest import mock
 
 import harness
@@ -9,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
+from estimator_emb.legacy import emulated_tpu
 from estimator_emb.legacy import install as install_lib
 from estimator_emb.reporting import console
 
@@ -193,6 +195,16 @@ def test_the_device_variable_is_read_at_each_call(installed, monkeypatch, caplog
     ee.uninstall()
     assert resolver(address).master() == address
     assert ee.RunConfig(master=address).master == address
+
+
+def test_a_search_for_a_tpu_says_how_to_run_without_one(monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")
+    told = urllib.error.URLError("no host"), ValueError("Please provide a TPU Name to connect to.")
+    for error in (*told, OSError("other")):
+        search = emulated_tpu._choosing(None, mock.Mock(side_effect=error))
+        with pytest.raises(type(error)) as caught:
+            search()
+        assert ("TPUConfig(device='emulate')" in str(caught.value)) is (error in told)
 
 
 @pytest.mark.usefixtures("eight_devices")
