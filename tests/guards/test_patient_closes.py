@@ -105,13 +105,9 @@ id_program.make(sys.argv[1], use_tpu=False).train(input_fn, steps=1)
 
 @pytest.mark.slow
 def test_ctrl_c_ends_a_call_that_waits_for_its_dataset(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, tmp_path],
-        env=processes.environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=processes.default_signals,
-    )
+    options = {"env": processes.environment(), "preexec_fn": processes.default_signals}
+    command = [sys.executable, "-c", PROGRAM, tmp_path]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
     try:
         assert any(SAID in line for line in process.stderr)
         process.send_signal(signal.SIGINT)

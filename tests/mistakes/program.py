@@ -120,14 +120,9 @@ class Program:
     def model_fn(self, features, labels, mode, params):
         if mode == ee.ModeKeys.PREDICT:
             predictions = self.predictions(self.logits(features))
-            return ee.TPUEstimatorSpec(
-                mode,
-                **{
-                    "predictions": predictions,
-                    "export_outputs": {"serving_default": ee.export.PredictOutput(predictions)},
-                    **self.returned,
-                },
-            )
+            exported = {"serving_default": ee.export.PredictOutput(predictions)}
+            given = {"predictions": predictions, "export_outputs": exported, **self.returned}
+            return ee.TPUEstimatorSpec(mode, **given)
         logits = self.logits(features)
         loss = self.loss(logits, labels)
         returned = {"loss": loss}

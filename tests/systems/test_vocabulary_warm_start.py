@@ -296,14 +296,10 @@ def vocab_info(tmp_path):
     files = {name: tmp_path / f"{name}.words" for name in ("old", "new")}
     for file, words in zip(files.values(), (OLD, NEW), strict=True):
         file.write_text("\n".join(words) + "\n")
-    return ee.VocabInfo(
-        new_vocab=str(files["new"]),
-        new_vocab_size=len(NEW),
-        num_oov_buckets=2,
-        old_vocab=str(files["old"]),
-        old_vocab_size=len(OLD),
-        backup_initializer=lambda shape, dtype=tf.float32: tf.fill(shape, BACKUP),
-    )
+    new = {"new_vocab": str(files["new"]), "new_vocab_size": len(NEW), "num_oov_buckets": 2}
+    old = {"old_vocab": str(files["old"]), "old_vocab_size": len(OLD)}
+    backup = {"backup_initializer": lambda shape, dtype=tf.float32: tf.fill(shape, BACKUP)}
+    return ee.VocabInfo(**new, **old, **backup)
 
 
 def moved(before, backup):
