@@ -58,11 +58,8 @@ def test_step_files_run_without_tensorflow(tmp_path):
     two = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     program = processes.ROOT / "examples" / "legacy_tpu_binary.py"
     files = tmp_path / "step"
-    assert_prints(
-        f"step_files.py write {files} {program} --model_dir={tmp_path / 'model'}",
-        [rf"{files}: a step of [\d,]+ bytes, 32 arrays$"],
-        **two,
-    )
+    write = f"step_files.py write {files} {program} --model_dir={tmp_path / 'model'}"
+    assert_prints(write, [rf"{files}: a step of [\d,]+ bytes, 32 arrays$"], **two)
     (tmp_path / "tensorflow.py").write_text("raise AssertionError('imported')")
     done = run(f"step_files.py run {files} --rounds=2", PYTHONPATH=str(tmp_path), **two)
     assert done.returncode == 0, done.stderr

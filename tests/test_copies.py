@@ -28,24 +28,18 @@ def of_dicts():
     table = ee.TableConfig(
         5, 2, initial, "sum", learning_rate_fn=rate, optimization_parameters=ee.AdamParameters(0.1)
     )
-    return harness.tables_spec(
-        {"x": table},
-        ee.FtrlParameters(0.1),
-        clipping_limit=2.0,
-        pipeline_execution_with_tensor_core=True,
-        experimental_gradient_multiplier_fn=rate,
-        partition_strategy="mod",
-        profile_data_directory="/nowhere",
-    )
+    options = {"clipping_limit": 2.0, "partition_strategy": "mod"}
+    options |= {"pipeline_execution_with_tensor_core": True, "profile_data_directory": "/nowhere"}
+    options["experimental_gradient_multiplier_fn"] = rate
+    return harness.tables_spec({"x": table}, ee.FtrlParameters(0.1), **options)
 
 
 def of_columns():
     identity = fc.categorical_column_with_identity
+    sequence = fc.sequence_categorical_column_with_identity("s", 5)
     columns = [
         fc.embedding_column(identity("x", 5), 2, initializer=tf.compat.v1.zeros_initializer()),
-        fc.embedding_column(
-            fc.sequence_categorical_column_with_identity("s", 5), 2, max_sequence_length=3
-        ),
+        fc.embedding_column(sequence, 2, max_sequence_length=3),
         *fc.shared_embedding_columns([identity("a", 5), identity("b", 5)], 2),
         fc.embedding_column(fc.weighted_categorical_column(identity("y", 5), "w"), 2),
         fc.embedding_column(fc.categorical_column_with_vocabulary_list("v", ["p", "q"]), 2),

@@ -216,11 +216,8 @@ def test_the_reference_has_every_public_name():
         pkgutil.resolve_name(name)
 
 
-OPTIMIZERS = sorted(
-    path.stem
-    for path in pathlib.Path(optimizers.__file__).parent.glob("*.py")
-    if not path.stem.startswith("_")
-)
+OPTIMIZER_FILES = pathlib.Path(optimizers.__file__).parent.glob("*.py")
+OPTIMIZERS = sorted(path.stem for path in OPTIMIZER_FILES if not path.stem.startswith("_"))
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)

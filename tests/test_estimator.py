@@ -64,13 +64,9 @@ def trained(tmp_path_factory):
 def test_model_fn_gets_activations_and_params(device, trained):
     """Expects 4 samples in a batch, 3 columns of each table, and at most 2 ids in a sequence."""
     _, ((features, params), *_) = trained(device)
-    assert {key: value.shape.as_list() for key, value in features.items()} == {
-        "item": [4, 3],
-        "words": [4, 3],
-        "history": [4, 2, 3],
-        "history_seq_length_": [4],
-        "age": [4, 1],
-    }
+    shapes = {key: value.shape.as_list() for key, value in features.items()}
+    of_columns = {"item": [4, 3], "words": [4, 3], "history": [4, 2, 3], "age": [4, 1]}
+    assert shapes == {**of_columns, "history_seq_length_": [4]}
     assert all(features[key].dtype == tf.float32 for key in ("item", "words", "history"))
     assert params["batch_size"] == 4
     assert params["use_tpu"] is (device == "host")
@@ -84,14 +80,8 @@ def test_evaluation_and_predictions_equal_numpy(device, trained):
     data, (folder, _) = batches(3), trained(device)
     estimator = make(folder, device, PARAMETERS)
     variables = harness.saved(folder, 3)
-    assert set(variables) == {
-        "global_step",
-        "output/kernel",
-        "output/kernel/Adagrad",
-        "output/bias",
-        "output/bias/Adagrad",
-        *OF_TABLES,
-    }
+    of_output = ("output/kernel", "output/kernel/Adagrad", "output/bias", "output/bias/Adagrad")
+    assert set(variables) == {"global_step", *of_output, *OF_TABLES}
     hidden = np.concatenate([hidden_by_numpy(features, variables) for features, _ in data])
     output = hidden @ variables["output/kernel"][:, 0] + variables["output/bias"]
     predictions = list(estimator.predict(harness.input_fn_of(data)))
@@ -182,13 +172,9 @@ def test_a_resolver_without_a_tpu_says_how_to_emulate(monkeypatch):
 
 
 def on_the_tensor_core(initializer=None):
-    column = fc.embedding_column(
-        fc.categorical_column_with_identity("x", 4),
-        2,
-        initializer=initializer,
-        embedding_lookup_device="tpu_tensor_core",
-        tensor_core_shape=[None, 2],
-    )
+    identity = fc.categorical_column_with_identity("x", 4)
+    on_core = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": [None, 2]}
+    column = fc.embedding_column(identity, 2, initializer=initializer, **on_core)
     return column, ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.1))
 
 
@@ -228,13 +214,10 @@ def test_a_saver_made_before_the_tables_of_an_emulated_tpu_is_refused(mode, tmp_
         loss = tf.reduce_sum(features["x"]) * tf.compat.v1.get_variable("w", initializer=1.0)
         saver = tf.compat.v1.train.Saver()
         predictions = {"x": features["x"]}
-        return harness.minimized(
-            mode,
-            loss,
-            predictions=predictions,
-            eval_metrics=(lambda loss: {"m": tf.compat.v1.metrics.mean(loss)}, [loss[None]]),
-            scaffold_fn=lambda: tf.compat.v1.train.Scaffold(saver=saver),
-        )
+        metrics = (lambda loss: {"m": tf.compat.v1.metrics.mean(loss)}, [loss[None]])
+        options = {"predictions": predictions, "eval_metrics": metrics}
+        options["scaffold_fn"] = lambda: tf.compat.v1.train.Scaffold(saver=saver)
+        return harness.minimized(mode, loss, **options)
 
     spec = harness.table_spec(5, 2, ee.StochasticGradientDescentParameters(0.1))
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=1)
@@ -269,11 +252,10 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
 
 def test_train_batch_size_is_optional(tmp_path, caplog):
     """With `use_tpu=False`. Stock tensorflow-estimator fails then when it first logs its speed."""
+    logging_each_step = harness.SILENT | {"log_step_count_steps": 1}
     estimator = ee.TPUEstimator(
         harness.gradient_model_fn(["x"]),
-        config=ee.RunConfig(
-            model_dir=str(tmp_path), **harness.SILENT | {"log_step_count_steps": 1}
-        ),
+        config=ee.RunConfig(model_dir=str(tmp_path), **logging_each_step),
         use_tpu=False,
         embedding_config_spec=harness.table_spec(5, 2, ee.AdagradParameters(0.1)),
     )

@@ -215,16 +215,11 @@ def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
             np.testing.assert_allclose(session.run(table), [1, expected[1]], rtol=1e-6)
 
 
+BOUNDS = {"weight_decay": 0.01, "global_clipnorm": 1.0}
+AVERAGE = {"use_ema": True, "ema_momentum": 0.6, "ema_overwrite_frequency": 2}
 OPTIMIZERS = {
     "constant": {"learning_rate": 0.1},
-    "everything": {
-        "learning_rate": schedules.ExponentialDecay(0.2, 2, 0.5),
-        "weight_decay": 0.01,
-        "global_clipnorm": 1.0,
-        "use_ema": True,
-        "ema_momentum": 0.6,
-        "ema_overwrite_frequency": 2,
-    },
+    "everything": {"learning_rate": schedules.ExponentialDecay(0.2, 2, 0.5), **BOUNDS, **AVERAGE},
 }
 TABLE = np.random.default_rng(1).random((5, 3)).astype(np.float32)
 

@@ -271,12 +271,9 @@ def test_training_removes_the_files_of_a_killed_save(tmp_path):
         estimator = words_program.make(sys.argv[1], rows=2_000_000)
         estimator.train(lambda params: words_program.input_fn(params).repeat())
     """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)],
-        env=processes.environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    process = subprocess.Popen(command, env=processes.environment(), **silent)
 
     def stopped_within_a_save():
         process.send_signal(signal.SIGCONT)

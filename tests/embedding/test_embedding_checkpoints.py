@@ -49,12 +49,9 @@ def everything(tmp_path_factory):
     tables, features, saved = {}, {}, {"global_step": np.int64(12)}
     for number, one in enumerate(OPTIMIZERS):
         combiner = ("sum", "mean", "sqrtn", None)[number % 4]
-        tables[one.name] = ee.TableConfig(
-            VOCABULARY,
-            one.parameters.required_dimension or DIMENSION,
-            combiner=combiner,
-            optimization_parameters=one.parameters,
-        )
+        dimension = one.parameters.required_dimension or DIMENSION
+        options = {"combiner": combiner, "optimization_parameters": one.parameters}
+        tables[one.name] = ee.TableConfig(VOCABULARY, dimension, **options)
         features[f"of_{one.name}"] = ee.FeatureConfig(one.name, weight_key="weights")
         suffixes = ["", *(slot.suffix for slot in one.parameters.slots)]
         for suffix, value in zip(suffixes, values_of(one, number), strict=True):
@@ -109,12 +106,8 @@ def test_activations_in_tensorflow_2_are_equal(everything):
     inputs = {"weights": tf.ragged.constant(weights).to_sparse()}
     inputs |= dict.fromkeys(moved.translation.features, tf.ragged.constant(ids).to_sparse())
     features = {key: inputs[key] for key in moved.translation.features}
-    got = theirs.serving_embedding_lookup(
-        features,
-        moved.translation.weights(inputs),
-        layer.embedding_tables,
-        moved.translation.features,
-    )
+    of_layer, scales = moved.translation.features, moved.translation.weights(inputs)
+    got = theirs.serving_embedding_lookup(features, scales, layer.embedding_tables, of_layer)
     for one in OPTIMIZERS:
         combiner = spec.table_to_config_dict[one.name].combiner or "sum"
         wanted = reference.combine(saved[one.name], ids, weights, combiner)
@@ -184,10 +177,8 @@ def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):
     saved = {WORDS: words, f"{WORDS}/Adam/m": -words, f"{WORDS}/Adam/v": words + 1}
     path = write(tmp_path / "model.ckpt-0", {**saved, "words": np.zeros([5, 2], np.float32)})
     column = fc.categorical_column_with_vocabulary_list("words", list("abcde"))
-    spec = ee.EmbeddingConfigSpec(
-        feature_columns=[fc.embedding_column(column, 2)],
-        optimization_parameters=ee.AdamParameters(0.1),
-    )
+    options = {"optimization_parameters": ee.AdamParameters(0.1)}
+    spec = ee.EmbeddingConfigSpec(feature_columns=[fc.embedding_column(column, 2)], **options)
     moved = embedding.checkpoint_to_tensorflow(spec, path, str(tmp_path / "tf2"))
     layer = theirs.TPUEmbedding(moved.translation.features, None)
     layer.build()
@@ -283,13 +274,9 @@ def test_tpu_embedding_v2_restores_rows_in_order(tmp_path):
     from tensorflow.python.tpu import tpu_embedding_v3_checkpoint_adapter as adapters
 
     moved = embedding.checkpoint_to_tensorflow(WORDS_OF_MOD, MOD, f"{tmp_path}/tf2", batch_size=8)
-    config = theirs.SparseCoreEmbeddingConfig(
-        disable_table_stacking=True,
-        max_ids_per_chip_per_sample=64,
-        max_ids_per_table={"words": 12},
-        max_unique_ids_per_table={"words": 4},
-        allow_id_dropping=False,
-    )
+    limits = {"max_ids_per_table": {"words": 12}, "max_unique_ids_per_table": {"words": 4}}
+    options = {"disable_table_stacking": True, "allow_id_dropping": False}
+    config = theirs.SparseCoreEmbeddingConfig(max_ids_per_chip_per_sample=64, **limits, **options)
     features = moved.translation.features
     stacked = tpu_embedding_v3._stack_tables_with_same_table_dim_and_optimizer(
         [features["words"].table], list(features.items()), 2, 2, config

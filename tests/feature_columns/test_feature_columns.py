@@ -26,11 +26,9 @@ def only_table(column):
 
 def both(*keys, size=20, dimension=2, **kwargs):
     """Returns columns of `keys` that share the table 'both'."""
+    columns = [identity(key, size) for key in keys]
     return fc.shared_embedding_columns(
-        [identity(key, size) for key in keys],
-        dimension,
-        shared_embedding_collection_name="both",
-        **kwargs,
+        columns, dimension, shared_embedding_collection_name="both", **kwargs
     )
 
 
@@ -66,14 +64,9 @@ def test_a_column_becomes_a_table(categorical, length, name, feature):
 
 def test_shared_columns_have_one_table():
     zeros = tf.compat.v1.zeros_initializer()
-    columns = fc.shared_embedding_columns(
-        [identity("words"), fc.sequence_categorical_column_with_identity("history", 20)],
-        4,
-        "sqrtn",
-        zeros,
-        max_sequence_lengths=[0, 2],
-        learning_rate_fn=rate,
-    )
+    pair = [identity("words"), fc.sequence_categorical_column_with_identity("history", 20)]
+    options = {"max_sequence_lengths": [0, 2], "learning_rate_fn": rate}
+    columns = fc.shared_embedding_columns(pair, 4, "sqrtn", zeros, **options)
     (table,) = tables_of_columns(columns)
     assert table.name == "tbl_history_words_shared_embedding"
     assert table.scope_key == "history_words_shared_embedding"

@@ -142,15 +142,8 @@ FORMS = [
     "from tensorflow.contrib.layers import sparse_feature_cross",
     "import tensorflow as tf, tensorflow.contrib.distributions as ds",
 ]
-HANDLERS = {
-    "ImportError": True,
-    "ModuleNotFoundError": True,
-    "(AttributeError, ImportError)": True,
-    "Exception": True,
-    "": True,
-    "ValueError": False,
-    "AttributeError": False,
-}
+CATCHING = ["ImportError", "ModuleNotFoundError", "(AttributeError, ImportError)", "Exception", ""]
+HANDLERS = dict.fromkeys(CATCHING, True) | {"ValueError": False, "AttributeError": False}
 """The handler of a `try` around an import -> whether it catches the import's error."""
 
 

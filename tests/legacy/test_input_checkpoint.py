@@ -73,19 +73,14 @@ def make(
     if use_tpu is None:
         config.setdefault("save_summary_steps", None)
         return ee.Estimator(plain_model_fn, str(model_dir), ee.RunConfig(**config))
-    tpu = {
-        "iterations_per_loop": iterations,
-        "bad_ids": bad_ids,
-        "per_host_input_for_training": ee.InputPipelineConfig.PER_HOST_V2,
+    tpu = {"iterations_per_loop": iterations, "bad_ids": bad_ids}
+    tpu["per_host_input_for_training"] = ee.InputPipelineConfig.PER_HOST_V2
+    tables = {
+        name: ee.TableConfig(11, 2, tf1.constant_initializer(initial), "sum")
+        for name, initial in (("count", 0.0), ("when", 1.0))
     }
-    spec = harness.tables_spec(
-        {
-            name: ee.TableConfig(11, 2, tf1.constant_initializer(initial), "sum")
-            for name, initial in (("count", 0.0), ("when", 1.0))
-        },
-        ee.StochasticGradientDescentParameters(1.0),
-        pipeline_execution_with_tensor_core=pipelined,
-    )
+    sgd = ee.StochasticGradientDescentParameters(1.0)
+    spec = harness.tables_spec(tables, sgd, pipeline_execution_with_tensor_core=pipelined)
     return harness.estimator(
         model_fn, spec, model_dir, 4, "host", cores, config, tpu, use_tpu=use_tpu
     )
@@ -109,11 +104,8 @@ def batches(steps=STEPS):
 
 def model_fn(features, labels, mode, params):
     dense = tf1.get_variable("dense", [], initializer=tf1.zeros_initializer())
-    loss = (
-        tf.reduce_sum(features["count"])
-        + 0.1 * tf.reduce_sum(features["when"] ** 2)
-        + dense * tf.reduce_mean(features["when"][0])
-    )
+    loss = tf.reduce_sum(features["count"]) + 0.1 * tf.reduce_sum(features["when"] ** 2)
+    loss += dense * tf.reduce_mean(features["when"][0])
     optimizer, reduction = tf1.train.MomentumOptimizer(0.1, 0.9), tf1.losses.Reduction.SUM
     return harness.minimized(mode, loss, optimizer=optimizer, reduction=reduction)
 

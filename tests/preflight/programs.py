@@ -19,15 +19,11 @@ def input_fn(params):
 
 
 def spec():
+    users, items = (ee.TableConfig(rows, 16, combiner="mean") for rows in (1000, 5000))
+    history = ee.FeatureConfig("items", max_sequence_length=4)
     return ee.EmbeddingConfigSpec(
-        table_to_config_dict={
-            "users": ee.TableConfig(1000, 16, combiner="mean"),
-            "items": ee.TableConfig(5000, 16, combiner="mean"),
-        },
-        feature_to_config_dict={
-            "user": ee.FeatureConfig("users"),
-            "history": ee.FeatureConfig("items", max_sequence_length=4),
-        },
+        table_to_config_dict={"users": users, "items": items},
+        feature_to_config_dict={"user": ee.FeatureConfig("users"), "history": history},
         optimization_parameters=ee.AdagradParameters(0.1),
     )
 

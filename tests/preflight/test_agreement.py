@@ -129,19 +129,20 @@ def judged(program, mode, steps, model_dir):
     return None
 
 
+NO_TABLES = {"spec": None, "features": {}}
+PLAIN_EVALUATION = {"mode": "eval", **NO_TABLES}
+ON_CORE = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": [None, 3]}
+FALLING = {"learning_rate_fn": lambda step: 0.1 / (1 + tf.cast(step, tf.float32))}
+WITH_WEIGHTS = ("floats", "integers", "in_a_row")
+OF_EVERY_FORM = {
+    "a": ee.FeatureConfig("t", max_sequence_length=3),
+    **{key: ee.FeatureConfig("t") for key in ("int32", "int16", "dense", "ragged")},
+    **{key: ee.FeatureConfig("t", weight_key=f"{key}_weights") for key in WITH_WEIGHTS},
+}
 GOOD = {
     "config dicts": case(tpu={"per_host_input_for_training": PIPELINES.PER_HOST_V1}),
     "features of every form": case(
-        spec=spec(
-            features={
-                "a": ee.FeatureConfig("t", max_sequence_length=3),
-                **{key: ee.FeatureConfig("t") for key in ("int32", "int16", "dense", "ragged")},
-                **{
-                    key: ee.FeatureConfig("t", weight_key=f"{key}_weights")
-                    for key in ("floats", "integers", "in_a_row")
-                },
-            }
-        ),
+        spec=spec(features=OF_EVERY_FORM),
         features={
             **{key: sparse_of([1, 2]) for key in ("a", "floats", "integers", "integers_weights")},
             **{key: dense([1, 2]) for key in ("dense", "in_a_row")},
@@ -157,9 +158,7 @@ GOOD = {
         spec=of_columns(
             fc.embedding_column(ids("c"), 4),
             *fc.shared_embedding_columns([ids("a"), ids("b")], 4),
-            fc.embedding_column(
-                ids("d"), 4, embedding_lookup_device="tpu_tensor_core", tensor_core_shape=[None, 3]
-            ),
+            fc.embedding_column(ids("d"), 4, **ON_CORE),
         ),
         features={
             **dict.fromkeys("ad", sparse_of([1, 2])),
@@ -171,37 +170,24 @@ GOOD = {
     "a host_call that reads in a dataset": case(fields=host_call(reads_in_a_dataset)),
     "an evaluation": case(mode="eval"),
     "an evaluation on the host without steps": case(
-        mode="eval",
-        spec=None,
-        features={},
-        loss=to_number,
-        arguments={"eval_on_tpu": False},
-        steps={"steps": None},
+        loss=to_number, arguments={"eval_on_tpu": False}, steps={"steps": None}, **PLAIN_EVALUATION
     ),
-    "no tables": case(spec=None, features={}),
+    "no tables": case(**NO_TABLES),
     "a prediction from features alone": case(
-        mode="infer", spec=None, features={}, given=lambda features, labels: features
+        mode="infer", given=lambda features, labels: features, **NO_TABLES
     ),
-    "a prediction whose last batch is smaller": case(
-        mode="infer", spec=None, features={}, static=False
-    ),
+    "a prediction whose last batch is smaller": case(mode="infer", static=False, **NO_TABLES),
     "an evaluation in slices": case(
-        mode="eval",
-        spec=None,
-        features={},
         tpu={"eval_training_input_configuration": PIPELINES.SLICED},
         loss=lambda loss, features: loss * tf.ensure_shape(features["x"], [4, 3])[0, 0],
+        **PLAIN_EVALUATION,
     ),
     "two tables and the fields of the spec": case(
         spec=spec(
             {
                 "t": ee.TableConfig(6, 4, combiner="sum", optimization_parameters=ADAGRAD(0.1)),
                 "u": ee.TableConfig(
-                    6,
-                    2,
-                    combiner="sum",
-                    optimization_parameters=SGD(0.1),
-                    learning_rate_fn=lambda step: 0.1 / (1 + tf.cast(step, tf.float32)),
+                    6, 2, combiner="sum", optimization_parameters=SGD(0.1), **FALLING
                 ),
             },
             {"a": ee.FeatureConfig("t"), "b": ee.FeatureConfig("u")},
@@ -215,25 +201,20 @@ GOOD = {
     ),
 }
 
+OTHER_IDS = "Feature a of table t: ids must be int32 or int64; got"
+UNSUMMED = ADAGRAD(0.1, use_gradient_accumulation=False)
 RAISE = {
     "ids that are floats": case(
-        found="Feature a of table t: ids must be int32 or int64; got float32",
-        features={"a": sparse_of([1.0, 2.0], tf.float32)},
+        found=f"{OTHER_IDS} float32", features={"a": sparse_of([1.0, 2.0], tf.float32)}
     ),
-    "ids of int16": case(
-        found="Feature a of table t: ids must be int32 or int64; got int16",
-        features={"a": sparse_of([1, 2], tf.int16)},
-    ),
+    "ids of int16": case(found=f"{OTHER_IDS} int16", features={"a": sparse_of([1, 2], tf.int16)}),
     "a feature that is missing": case(
         found="Feature a of table t is not among the features of the batch",
         features={"b": dense([1, 2])},
     ),
     "clipping without accumulation": case(
         found="clipping_limit=0.5",
-        spec=spec(
-            clipping_limit=0.5,
-            optimization_parameters=ADAGRAD(0.1, use_gradient_accumulation=False),
-        ),
+        spec=spec(clipping_limit=0.5, optimization_parameters=UNSUMMED),
     ),
     "slot_variable_creation_fn": case(
         found="works on the host only",

@@ -144,6 +144,7 @@ def test_spec_separates_tensor_core_columns():
 
 
 COLUMNS = {"feature_columns": [item_column()], "optimization_parameters": ADAGRAD}
+OF_THE_STEP = "a function of the global step or None"
 REFUSED_OF_BOTH = [
     ({name: wrong}, f"EmbeddingConfigSpec: {name} must be {allowed}; got {wrong!r}.")
     for name, allowed, values in (
@@ -151,11 +152,7 @@ REFUSED_OF_BOTH = [
         ("pipeline_execution_with_tensor_core", "True or False", ("yes",)),
         ("profile_data_directory", "a str or None", (3,)),
         ("clipping_limit", "a positive number or None", (0, -0.5, NAN, float("-inf"), "1")),
-        (
-            "experimental_gradient_multiplier_fn",
-            "a function of the global step or None",
-            (0.5, "f"),
-        ),
+        ("experimental_gradient_multiplier_fn", OF_THE_STEP, (0.5, "f")),
         ("optimization_parameters", f"one of {PARAMETER_NAMES}", ("adagrad", 3)),
     )
     for wrong in values
@@ -239,15 +236,12 @@ def test_spec_leaves_the_programs_dicts_alone():
 def test_tables_of_a_spec_of_dicts_are_sorted():
     adam, sgd = ee.AdamParameters(0.1), ee.StochasticGradientDescentParameters(0.2)
     t, u = ee.TableConfig(5, 2, optimization_parameters=adam), ee.TableConfig(6, 4)
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={
-            "z": ee.FeatureConfig("t", weight_key="w"),
-            "b": ee.FeatureConfig("u"),
-            "a": ee.FeatureConfig("t", 3),
-        },
-        table_to_config_dict={"u": u, "t": t},
-        optimization_parameters=sgd,
-    )
+    features = {
+        "z": ee.FeatureConfig("t", weight_key="w"),
+        "b": ee.FeatureConfig("u"),
+        "a": ee.FeatureConfig("t", 3),
+    }
+    spec = ee.EmbeddingConfigSpec(**dicts(features, {"u": u, "t": t}), optimization_parameters=sgd)
     assert tables_of(spec) == [
         Table("t", t, (Feature("a", 3), Feature("z", 0, "w")), optimizer=adam),
         Table("u", u, (Feature("b"),), optimizer=sgd),
