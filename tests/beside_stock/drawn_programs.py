@@ -97,24 +97,15 @@ class Table:
 
     def columns(self, limit, folder):
         made = [self._categorical(feature, folder) for feature in self.features]
-        arguments = {
-            "combiner": self.combiner,
-            "initializer": rows(self.factor),
-            "use_safe_embedding_lookup": self.safe,
-        }
+        arguments = {"combiner": self.combiner, "initializer": rows(self.factor)}
+        arguments["use_safe_embedding_lookup"] = self.safe
         length = limit if self.features[0].sequence else 0
         if len(made) == 1:
-            column = tpu_columns.embedding_column(
-                made[0], self.dimension, max_sequence_length=length, **arguments
-            )
-            return [column]
-        return tpu_columns.shared_embedding_columns(
-            made,
-            self.dimension,
-            shared_embedding_collection_name=self.name,
-            max_sequence_lengths=[length] * len(made),
-            **arguments,
-        )
+            arguments["max_sequence_length"] = length
+            return [tpu_columns.embedding_column(made[0], self.dimension, **arguments)]
+        arguments["max_sequence_lengths"] = [length] * len(made)
+        arguments["shared_embedding_collection_name"] = self.name
+        return tpu_columns.shared_embedding_columns(made, self.dimension, **arguments)
 
     def _categorical(self, feature, folder):
         end, arguments = KINDS[self.kind]
@@ -147,19 +138,11 @@ def _table(rng, prefix, sequence, emulated):
     dtype = object if of_words else _one_of(rng, np.int32, np.int64)
     combiner = _one_of(rng, "mean", "sum", "sqrtn")
     shared = rng.random() < 0.25
-    made = []
+    made, of_all = [], {"dtype": dtype, "sequence": sequence, "combiner": combiner}
     for letter in "ab"[: 1 + shared]:
         form = "sparse" if sequence else _one_of(rng, "one", "matrix", "sparse", "sparse", "ragged")
-        made.append(
-            Feature(
-                key=prefix + letter,
-                form=form,
-                dtype=dtype,
-                sequence=sequence,
-                weighted=form in ("sparse", "ragged") and not sequence and rng.random() < 0.3,
-                combiner=combiner,
-            )
-        )
+        weighted = form in ("sparse", "ragged") and not sequence and rng.random() < 0.3
+        made.append(Feature(key=prefix + letter, form=form, weighted=weighted, **of_all))
     if all(one.form == "one" for one in made):
         combiner = _one_of(rng, None, combiner)
     dimension, factor = _one_of(rng, 2, 2, 3), round(rng.uniform(0.5, 3), 3)
@@ -334,9 +317,8 @@ class Program:
             found |= {f"metric {name}": value for name, value in metrics.items()}
         if self.call == "predict":
             predicted = list(estimator.predict(input_fn))
-            found |= {
-                f"predicted {name}": [one[name] for one in predicted] for name in predicted[0]
-            }
+            for name in predicted[0]:
+                found[f"predicted {name}"] = [one[name] for one in predicted]
         if self.call == "export":
             served = self._served(estimator, f"{folder}/export", batches[0][0])
             found |= {f"served {name}": value for name, value in served.items()}

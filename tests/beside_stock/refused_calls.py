@@ -32,6 +32,7 @@ from tensorflow_estimator.python.estimator.tpu import (  # noqa: E402
 )
 
 HOOK = v1.train.StopAtStepHook(2)
+NOWHERE = {"checkpoint_path": "/nowhere/model.ckpt-1"}
 
 
 def model_fn(features, labels, mode, params):
@@ -95,17 +96,13 @@ CALLS = {
     "evaluate a text of steps": lambda make: make().evaluate(input_fn, steps="1"),
     "evaluate no steps": lambda make: make().evaluate(input_fn),
     "evaluate with a wrong hook": lambda make: make().evaluate(input_fn, steps=1, hooks=[1]),
-    "evaluate no checkpoint": lambda make: make().evaluate(
-        input_fn, steps=1, checkpoint_path="/nowhere/model.ckpt-1"
-    ),
-    "predict no checkpoint": lambda make: next(
-        make().predict(input_fn, checkpoint_path="/nowhere/model.ckpt-1")
-    ),
+    "evaluate no checkpoint": lambda make: make().evaluate(input_fn, steps=1, **NOWHERE),
+    "predict no checkpoint": lambda make: next(make().predict(input_fn, **NOWHERE)),
     "predict with a wrong hook": lambda make: next(make().predict(input_fn, hooks=[1])),
     "export without training": lambda make: make().export_saved_model("/tmp/to", receiver),
     "export without a receiver": lambda make: make().export_saved_model("/tmp/to", None),
     "export of no checkpoint": lambda make: make().export_saved_model(
-        "/tmp/to", receiver, checkpoint_path="/nowhere/model.ckpt-1"
+        "/tmp/to", receiver, **NOWHERE
     ),
     "export of what a checkpoint lacks": lambda make: exported_unfit(make()),
     "name of no variable": lambda make: make().get_variable_value("x"),

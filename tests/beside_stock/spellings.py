@@ -64,30 +64,23 @@ def input_fn_of(keys: tuple[str, ...]) -> Callable[..., Any]:
 
 def columns_of(keys: tuple[str, ...]) -> list[Any]:
     """Returns a column for each key, each with its own table."""
-    of_sequence = fc.sequence_categorical_column_with_identity
-    return [
-        tpu_columns.embedding_column(
-            (of_sequence if key in SEQUENCES else fc.categorical_column_with_identity)(
-                key, VOCABULARY
-            ),
-            DIMENSION,
-            combiner="sum",
-            max_sequence_length=LENGTH if key in SEQUENCES else 0,
-        )
-        for key in keys
-    ]
+    made = []
+    for key in keys:
+        begin, length = ("sequence_", LENGTH) if key in SEQUENCES else ("", 0)
+        column = getattr(fc, f"{begin}categorical_column_with_identity")(key, VOCABULARY)
+        options = {"combiner": "sum", "max_sequence_length": length}
+        made.append(tpu_columns.embedding_column(column, DIMENSION, **options))
+    return made
 
 
 def shared_columns_of(keys: tuple[str, ...]) -> list[Any]:
     """Returns columns: c0 and c1, or s0 and s1, share a table. Other keys have their own."""
     made = dict(zip(keys, columns_of(keys), strict=True))
     together = [key for key in keys if key[1] in "01"]
-    columns = tpu_columns.shared_embedding_columns(
-        [made[key].categorical_column for key in together],
-        DIMENSION,
-        combiner="sum",
-        max_sequence_lengths=[LENGTH if key in SEQUENCES else 0 for key in together],
-    )
+    categorical = [made[key].categorical_column for key in together]
+    lengths = [LENGTH if key in SEQUENCES else 0 for key in together]
+    options = {"combiner": "sum", "max_sequence_lengths": lengths}
+    columns = tpu_columns.shared_embedding_columns(categorical, DIMENSION, **options)
     made.update(zip(together, columns, strict=True))
     return list(made.values())
 
@@ -198,16 +191,10 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             return made(features)
 
     def functional(features: Any, columns: Any) -> Any:
-        inputs = {
-            key: keras().Input(
-                value.shape[1:],
-                dtype=value.dtype,
-                name=key,
-                sparse=isinstance(value, tf.SparseTensor),
-                ragged=isinstance(value, tf.RaggedTensor),
-            )
-            for key, value in features.items()
-        }
+        inputs, classes = {}, {"sparse": tf.SparseTensor, "ragged": tf.RaggedTensor}
+        for key, value in features.items():
+            form = {name: isinstance(value, of_class) for name, of_class in classes.items()}
+            inputs[key] = keras().Input(value.shape[1:], dtype=value.dtype, name=key, **form)
         return keras().Model(inputs, head()(make(columns)(inputs)))(features)
 
     def subclassed(features: Any, columns: Any) -> Any:
@@ -259,9 +246,8 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
     def beside_dense_columns(features: Any, columns: Any) -> Any:
         kind = fc.categorical_column_with_identity("kind", 2)
         own = fc.embedding_column(kind, 2, initializer=v1.zeros_initializer())
-        return make([*columns, fc.numeric_column("number"), fc.indicator_column(kind), own])(
-            features
-        )
+        beside = [fc.numeric_column("number"), fc.indicator_column(kind), own]
+        return make([*columns, *beside])(features)
 
     common = common_ways(make)
     ways = {
@@ -293,12 +279,11 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
         ways[name] = each_in_scope(make, scope)
     ways["beside_dense_columns"] = beside_dense_columns
     made = {name: Spelling(of_list(way)) for name, way in ways.items()}
+    in_scopes = each_in_scope(make, lambda number: v1.variable_scope("abc"[number]))
     for name, way in {
         "shared": common["one_layer"],
         "shared_by_two_layers": common["one_for_each"],
-        "shared_in_variable_scopes": each_in_scope(
-            make, lambda number: v1.variable_scope("abc"[number])
-        ),
+        "shared_in_variable_scopes": in_scopes,
     }.items():
         made[name] = Spelling(of_list(way), columns=shared_columns_of)
     for name, way in {"": "one_layer", "_in_two_layers": "one_for_each"}.items():
@@ -366,11 +351,9 @@ def other_ways() -> dict[str, Spelling]:
         return dense(columns[:1])(features), sequence(columns[1:])(features)[0]
 
     def layers_named_as_ops(features: Any, columns: Any) -> Any:
-        return (
-            dense(columns[:1], name="all")(features),
-            dense(columns[1:2], name="identity")(features),
-            sequence(columns[2:], name="split")(features)[0],
-        )
+        made = dense(columns[:1], name="all")(features)
+        more = dense(columns[1:2], name="identity")(features)
+        return made, more, sequence(columns[2:], name="split")(features)[0]
 
     def in_a_function(features: Any, columns: Any) -> Any:
         layer = dense(columns)

@@ -22,9 +22,8 @@ import estimator_emb as ee
 from estimator_emb import embedding
 from estimator_emb.engine.tables.storage import saved_name
 
-STOCK = json.loads(
-    (pathlib.Path(spellings.__file__).parents[1] / "data" / "stock_names.json").read_text()
-)
+DATA = pathlib.Path(spellings.__file__).parents[1] / "data"
+STOCK = json.loads((DATA / "stock_names.json").read_text())
 EVERY = spellings.every()
 WRITTEN = [name for name in EVERY if "names" in STOCK[name]]
 """Ways by which stock writes a checkpoint, and no error."""
@@ -202,27 +201,21 @@ def dict_estimator(names, model_dir, program=lambda: 0.0, optimizer=None):
     return made, harness.input_fn_of([(features, np.zeros([4], np.float32))])
 
 
+BOTH = "Tables 'a' and 'a/Adagrad' would share the variable 'a/Adagrad': both use this name"
+
+
 @pytest.mark.parametrize(
-    "names, program, message",
+    "names, dense, message",
     [
-        (
-            ["a", "a/Adagrad"],
-            lambda: 0.0,
-            "Tables 'a' and 'a/Adagrad' would share the variable 'a/Adagrad': both use this name",
-        ),
-        (
-            ["kernel"],
-            lambda: tf.reduce_sum(tf.compat.v1.get_variable("kernel", [6, 4])),
-            WITH_MODEL.format("kernel", "kernel"),
-        ),
-        (
-            ["a"],
-            lambda: tf.reduce_sum(tf.compat.v1.get_variable("a/Adagrad", [6, 4])),
-            WITH_MODEL.format("a", "a/Adagrad"),
-        ),
+        (["a", "a/Adagrad"], None, BOTH),
+        (["kernel"], "kernel", WITH_MODEL.format("kernel", "kernel")),
+        (["a"], "a/Adagrad", WITH_MODEL.format("a", "a/Adagrad")),
     ],
 )
-def test_refuses_config_dict_tables_with_clashing_names(names, program, message, tmp_path):
+def test_refuses_config_dict_tables_with_clashing_names(names, dense, message, tmp_path):
+    def program():
+        return tf.reduce_sum(tf.compat.v1.get_variable(dense, [6, 4])) if dense else 0.0
+
     made, input_fn = dict_estimator(names, tmp_path / "model", program)
     assert harness.refusal(ValueError, made.train, input_fn, steps=1).startswith(message)
     assert not list((tmp_path / "model").glob("*"))
@@ -234,9 +227,8 @@ def test_refuses_a_slot_variable_of_two_tables(tmp_path, same_message):
     def create(table, slot_names, initializers):
         (name,) = slot_names
         if "one" not in slots:
-            slots["one"] = tf.compat.v1.get_variable(
-                "mine", table.shape, initializer=initializers[0], use_resource=True
-            )
+            given = {"initializer": initializers[0], "use_resource": True}
+            slots["one"] = tf.compat.v1.get_variable("mine", table.shape, **given)
         return {name: slots["one"]}
 
     optimizer = embedding.Adagrad(0.5, slot_variable_creation_fn=create)

@@ -101,9 +101,8 @@ def variables(estimator):
 def everything(estimator, labels, folder):
     """Trains, evaluates, predicts, exports and serves. Returns all numbers."""
     estimator.train(input_fn(labels), steps=4)
-    path = estimator.export_saved_model(
-        f"{folder}/export", v1e.export.build_parsing_serving_input_receiver_fn(EXAMPLES)
-    )
+    receive = v1e.export.build_parsing_serving_input_receiver_fn(EXAMPLES)
+    path = estimator.export_saved_model(f"{folder}/export", receive)
     return {
         "metrics": estimator.evaluate(input_fn(labels, epochs=1)),
         "predictions": list(itertools.islice(estimator.predict(input_fn(labels, epochs=1)), 3)),
@@ -207,11 +206,9 @@ def eager_heads(folder):
         logits = tf.constant(FEATURES["x"] @ np.ones([2, head.logits_dimension], np.float32))
         loss = head.loss(tf.constant(labels), logits, FEATURES, "train")
         metrics = head.update_metrics(head.metrics(), FEATURES, logits, tf.constant(labels))
-        found[name] = {
-            "loss": loss,
-            "metrics": {key: metric.result() for key, metric in metrics.items()},
-            "predictions": {str(key): one for key, one in head.predictions(logits).items()},
-        }
+        metrics = {key: metric.result() for key, metric in metrics.items()}
+        predictions = {str(key): one for key, one in head.predictions(logits).items()}
+        found[name] = {"loss": loss, "metrics": metrics, "predictions": predictions}
     return found
 
 
@@ -224,17 +221,11 @@ def columns(folder):
     crossed = fc.crossed_column(["word", ITEM], 11)
     hashed = fc.categorical_column_with_hash_bucket("item", 7, tf.int64)
     weighted = fc.weighted_categorical_column(hashed, "weight")
-    estimator = v2e.DNNLinearCombinedClassifier(
-        linear_feature_columns=[buckets, crossed, weighted, of_file],
-        dnn_feature_columns=[
-            buckets,
-            fc.embedding_column(crossed, 2, "sqrtn", max_norm=1.0),
-            fc.indicator_column(weighted),
-            fc.embedding_column(of_file, 2, trainable=False),
-        ],
-        dnn_hidden_units=[4],
-        config=config(folder),
-    )
+    deep = [buckets, fc.embedding_column(crossed, 2, "sqrtn", max_norm=1.0)]
+    deep += [fc.indicator_column(weighted), fc.embedding_column(of_file, 2, trainable=False)]
+    given = {"dnn_feature_columns": deep, "dnn_hidden_units": [4], "config": config(folder)}
+    wide = [buckets, crossed, weighted, of_file]
+    estimator = v2e.DNNLinearCombinedClassifier(linear_feature_columns=wide, **given)
     return everything(estimator, BINARY, folder)
 
 
@@ -244,10 +235,8 @@ def shared(folder):
     found = {}
     with tf.Graph().as_default():
         pair = [fc.categorical_column_with_identity(key, 5) for key in features]
-        for api, shared_columns in (
-            (v1e, v1.feature_column.shared_embedding_columns(pair, 2)),
-            (v2e, fc.shared_embeddings(pair, 2)),
-        ):
+        of_v1 = v1.feature_column.shared_embedding_columns(pair, 2)
+        for api, shared_columns in ((v1e, of_v1), (v2e, fc.shared_embeddings(pair, 2))):
             estimator = api.DNNRegressor([4], shared_columns, config=config(folder + api.__name__))
             estimator.train(input_fn(REAL, features=features), steps=3)
             found[api.__name__] = variables(estimator)
@@ -272,10 +261,8 @@ def logits(folder):
     api, features = v1e.experimental, {"x": FEATURES["x"]}
     with tf.Graph().as_default(), v1.Session() as session:
         v1.set_random_seed(3)
-        built = {
-            "dnn": api.dnn_logit_fn_builder(3, [4], columns, tf.nn.relu, None, None, True),
-            "linear": api.linear_logit_fn_builder(2, columns),
-        }
+        dnn = api.dnn_logit_fn_builder(3, [4], columns, tf.nn.relu, None, None, True)
+        built = {"dnn": dnn, "linear": api.linear_logit_fn_builder(2, columns)}
         found = {}
         for name, logit_fn in built.items():
             with v1.variable_scope(name):
@@ -301,12 +288,9 @@ def kmeans(folder):
         arguments = {"config": config(folder + name), "initial_clusters": points[:3], **arguments}
         estimator = v1e.experimental.KMeans(3, **arguments)
         estimator.train(whole(), steps=4)
-        found[name] = [
-            estimator.cluster_centers(),
-            estimator.score(whole(1)),
-            list(estimator.predict_cluster_index(whole(1))),
-            list(estimator.transform(whole(1))),
-        ]
+        centers, score = estimator.cluster_centers(), estimator.score(whole(1))
+        clusters = list(estimator.predict_cluster_index(whole(1)))
+        found[name] = [centers, score, clusters, list(estimator.transform(whole(1)))]
     return found
 
 
@@ -330,11 +314,8 @@ def sequences(labels, epochs=None):
     def made():
         words = tf.ragged.constant([["a", "b", "c"], ["b"], ["c", "d"], ["a", "a"]])
         prices = tf.ragged.constant([[1.0, 2.0, 3.0], [2.0], [3.0, 4.0], [1.0, 1.0]])
-        features = {
-            "words": words.to_sparse(),
-            "price": prices.to_sparse(),
-            "context": tf.constant([[1.0], [2.0], [3.0], [4.0]]),
-        }
+        context = tf.constant([[1.0], [2.0], [3.0], [4.0]])
+        features = {"words": words.to_sparse(), "price": prices.to_sparse(), "context": context}
         return tf.data.Dataset.from_tensors((features, labels)).repeat(epochs)
 
     return made
@@ -373,13 +354,9 @@ def model_fn(features, labels, mode, params):
     loss = tf.reduce_mean(tf.square(y - labels))
     v1.summary.scalar("of_model", loss)
     optimizer = v1.train.GradientDescentOptimizer(params["rate"])
-    return v1e.EstimatorSpec(
-        mode,
-        loss=loss,
-        train_op=optimizer.minimize(loss, v1.train.get_global_step()),
-        predictions={"y": y},
-        eval_metric_ops={"error": v1.metrics.mean_absolute_error(labels, y)},
-    )
+    train_op = optimizer.minimize(loss, v1.train.get_global_step())
+    metrics = {"error": v1.metrics.mean_absolute_error(labels, y)}
+    return v1e.EstimatorSpec(mode, {"y": y}, loss, train_op, eval_metric_ops=metrics)
 
 
 def plain(folder, api=v2e, **kwargs):
@@ -413,13 +390,10 @@ def estimators(folder):
     for api in (v1e, v2e):
         estimator = plain(folder + api.__name__, api)
         estimator.train(input_fn(REAL), max_steps=4)
-        found[api.__name__] = [
-            estimator.evaluate(input_fn(REAL, 1), name="named"),
-            list(estimator.predict(input_fn(REAL, 1), yield_single_examples=False)),
-            variables(estimator),
-            events(estimator.model_dir),
-            sorted(os.listdir(estimator.eval_dir("named"))) != [],
-        ]
+        metrics = estimator.evaluate(input_fn(REAL, 1), name="named")
+        batches = list(estimator.predict(input_fn(REAL, 1), yield_single_examples=False))
+        logged = [events(estimator.model_dir), os.listdir(estimator.eval_dir("named")) != []]
+        found[api.__name__] = [metrics, batches, variables(estimator), *logged]
     return found
 
 
@@ -431,11 +405,9 @@ def exporters(folder):
         v2e.LatestExporter("latest", receiver, exports_to_keep=2),
         v2e.FinalExporter("final", receiver),
     ]
-    metrics, results = v2e.train_and_evaluate(
-        estimator,
-        v2e.TrainSpec(input_fn(REAL), max_steps=9),
-        v2e.EvalSpec(input_fn(REAL, 1), steps=None, exporters=made, throttle_secs=0),
-    )
+    training = v2e.TrainSpec(input_fn(REAL), max_steps=9)
+    evaluation = v2e.EvalSpec(input_fn(REAL, 1), steps=None, exporters=made, throttle_secs=0)
+    metrics, results = v2e.train_and_evaluate(estimator, training, evaluation)
     paths = {name: glob.glob(f"{folder}/export/{name}/[0-9]*") for name in ("best", "final")}
     return {
         "metrics": metrics,

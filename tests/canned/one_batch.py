@@ -36,9 +36,8 @@ def train(input_fn, folder, initial=None, hooks=(), reads=True, **more):
         predicted = features["x"] @ w if reads else tf.reduce_sum(w)
         loss = tf.reduce_mean(tf.square(predicted - (labels if reads else 1.0)))
         train_op = v1.train.AdamOptimizer(0.1).minimize(loss, v1.train.get_global_step())
-        return v2e.EstimatorSpec(
-            mode, loss=loss, train_op=train_op, training_hooks=[hook(features) for hook in hooks]
-        )
+        made = [hook(features) for hook in hooks]
+        return v2e.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=made)
 
     estimator = v2e.Estimator(model_fn, folder, CONFIG)
     estimator.train(input_fn, **more)
@@ -66,20 +65,15 @@ def kmeans(input_fn, folder, initial=X[:2], **more):
     for _ in range(3):
         estimator.train(input_fn)
     clusters = list(map(int, estimator.predict_cluster_index(input_fn)))
-    return {
-        "centers": estimator.cluster_centers(),
-        "score": estimator.score(input_fn),
-        "of points": clusters,
-    }
+    centers, score = estimator.cluster_centers(), estimator.score(input_fn)
+    return {"centers": centers, "score": score, "of points": clusters}
 
 
 def timeseries(folder):
-    model = ar_model.ARModel(
-        periodicities=4, input_window_size=4, output_window_size=2, num_features=1
-    )
-    estimator = estimators.TimeSeriesRegressor(
-        model, optimizer=v1.train.AdamOptimizer(0.1), model_dir=folder, config=CONFIG
-    )
+    windows = {"input_window_size": 4, "output_window_size": 2}
+    model = ar_model.ARModel(periodicities=4, num_features=1, **windows)
+    given = {"optimizer": v1.train.AdamOptimizer(0.1), "config": CONFIG}
+    estimator = estimators.TimeSeriesRegressor(model, model_dir=folder, **given)
     tf.keras.utils.set_random_seed(1)
     times = np.arange(6)[np.newaxis]
     features = {"times": times, "values": np.sin(times)[..., np.newaxis].astype(np.float32)}
@@ -88,9 +82,8 @@ def timeseries(folder):
 
 
 def canned(of_class, folder):
-    estimator = of_class(
-        feature_columns=[tf.feature_column.numeric_column("x", 2)], model_dir=folder, config=CONFIG
-    )
+    x = tf.feature_column.numeric_column("x", 2)
+    estimator = of_class(feature_columns=[x], model_dir=folder, config=CONFIG)
     estimator.train(one_batch)
     return {**saved(estimator), **estimator.evaluate(one_batch)}
 

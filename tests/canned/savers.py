@@ -40,9 +40,8 @@ def saved_by(way, folder):
 
     def model_fn(features, labels, mode, params):
         x = tf.keras.layers.DenseFeatures([column])(features)
-        logits = v1.layers.dense(
-            x, 1, name="dense", use_bias=False, kernel_initializer=v1.ones_initializer()
-        )
+        options = {"use_bias": False, "kernel_initializer": v1.ones_initializer()}
+        logits = v1.layers.dense(x, 1, name="dense", **options)
         averages = tf.train.ExponentialMovingAverage(0.5)
         loss = train_op = scaffold = None
         if mode != "infer":
@@ -57,17 +56,13 @@ def saved_by(way, folder):
             scaffold = saver and train.Scaffold(saver=saver)
         predictions = {"logits": logits}
         outputs = {"serving_default": v1e.export.PredictOutput(predictions)}
-        return v1e.EstimatorSpec(
-            mode, predictions, loss, train_op, scaffold=scaffold, export_outputs=outputs
-        )
+        fields = {"scaffold": scaffold, "export_outputs": outputs}
+        return v1e.EstimatorSpec(mode, predictions, loss, train_op, **fields)
 
-    spec = embedding.EmbeddingConfigSpec(
-        feature_columns=[column],
-        optimization_parameters=v1.tpu.experimental.StochasticGradientDescentParameters(0.01),
-    )
-    estimator = tpu_estimator.TPUEstimator(
-        model_fn, config=tpu_run_config(folder), embedding_config_spec=spec, **SIZES
-    )
+    sgd = v1.tpu.experimental.StochasticGradientDescentParameters(0.01)
+    spec = embedding.EmbeddingConfigSpec(feature_columns=[column], optimization_parameters=sgd)
+    given = {"config": tpu_run_config(folder), "embedding_config_spec": spec, **SIZES}
+    estimator = tpu_estimator.TPUEstimator(model_fn, **given)
     estimator.train(input_fn(REAL), steps=2)
     return everything(estimator, REAL, folder)  # Trains from the checkpoint.
 

@@ -60,11 +60,9 @@ def export(folder):
         return exports.SupervisedInputReceiver(given.features, labels, tensors)
 
     table = ee.TableConfig(10, 3, v1.random_normal_initializer(seed=2), "sum")
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t")},
-        table_to_config_dict={"t": table},
-        optimization_parameters=ee.AdagradParameters(0.25),
-    )
+    features, tables = {"x": ee.FeatureConfig("t")}, {"t": table}
+    dicts = {"feature_to_config_dict": features, "table_to_config_dict": tables}
+    spec = ee.EmbeddingConfigSpec(optimization_parameters=ee.AdagradParameters(0.25), **dicts)
     sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 4)
     program = {"config": ee.RunConfig(model_dir=f"{folder}/model"), "embedding_config_spec": spec}
     estimator = ee.TPUEstimator(model_fn, use_tpu=False, **program, **sizes)

@@ -47,11 +47,10 @@ def write(name, make):
                 shutil.copy(file, folder)
         (folder / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
         estimator.train(harness.input_fn_of(DATA[3:]), steps=1)
-        np.savez(
-            folder / "expected.npz",
-            output=[one["output"] for one in predictions],
-            **{f"step4/{key}": value for key, value in harness.saved(model_dir, 4).items()},
-        )
+        expected = {"output": [one["output"] for one in predictions]}
+        saved = harness.saved(model_dir, 4)
+        expected |= {f"step4/{key}": value for key, value in saved.items()}
+        np.savez(folder / "expected.npz", **expected)
 
 
 if __name__ == "__main__":

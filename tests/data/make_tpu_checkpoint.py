@@ -34,29 +34,22 @@ def write(folder, strategy, hosts, optimizer="adagrad"):
         for name, (rows, dimension) in ROWS.items()
     }
     with tf.Graph().as_default():
-        embedding = tpu_embedding.TPUEmbedding(
-            tables,
-            {f"in_{name}": tpu_embedding.FeatureConfig(name) for name in tables},
-            batch_size=8,
-            mode=tpu_embedding.TRAINING,
-            optimization_parameters=OPTIMIZERS[optimizer],
-            partition_strategy=strategy,
-            device_config=tpu_embedding.DeviceConfig(hosts, 2 * hosts, "/job:worker"),
-        )
+        features = {f"in_{name}": tpu_embedding.FeatureConfig(name) for name in tables}
+        given = {"batch_size": 8, "mode": tpu_embedding.TRAINING, "partition_strategy": strategy}
+        given["optimization_parameters"] = OPTIMIZERS[optimizer]
+        given["device_config"] = tpu_embedding.DeviceConfig(hosts, 2 * hosts, "/job:worker")
+        embedding = tpu_embedding.TPUEmbedding(tables, features, **given)
         created = embedding.create_variables_and_ops()
         helpers, _ = tpu_embedding_gradient.create_dummy_table_variables(embedding)
         step = tf.compat.v1.train.get_or_create_global_step()
-        kernel = tf.compat.v1.get_variable(
-            "dense/kernel", initializer=np.eye(3, dtype=np.float32), use_resource=True
-        )
+        initial = np.eye(3, dtype=np.float32)
+        kernel = tf.compat.v1.get_variable("dense/kernel", initializer=initial, use_resource=True)
         # Optimizers of tf.compat.v1.train save slots under these names.
         shapes = {"dense/kernel": [3, 3], **{one.op.name: [1] for one in helpers.values()}}
-        dense = [
-            tf.compat.v1.get_variable(
-                f"{name}/Adagrad", initializer=tf.ones(shape), use_resource=True, trainable=False
-            )
-            for name, shape in shapes.items()
-        ]
+        dense, options = [], {"use_resource": True, "trainable": False}
+        for name, shape in shapes.items():
+            given = {"initializer": tf.ones(shape), **options}
+            dense.append(tf.compat.v1.get_variable(f"{name}/Adagrad", **given))
         assigned = {step: 7, kernel: np.eye(3), **{one: np.ones(one.shape) for one in dense}}
         for name in tables:
             slots = created.slot_variables_by_table[name] or ()
@@ -69,8 +62,7 @@ def write(folder, strategy, hosts, optimizer="adagrad"):
                     mine = whole[host::hosts] if strategy == "mod" else whole[start : start + size]
                     start += size
                     assigned[variable] = mine
-        feeds = {}
-        ops = []
+        feeds, ops = {}, []
         for variable, value in assigned.items():
             placeholder = tf.compat.v1.placeholder(variable.dtype.base_dtype, variable.shape)
             feeds[placeholder.name] = np.asarray(value)
@@ -84,9 +76,8 @@ def write(folder, strategy, hosts, optimizer="adagrad"):
         saver = tf.compat.v1.train.import_meta_graph(runnable, clear_devices=True)
         with tf.compat.v1.Session() as session:
             session.run(ops, feeds)
-            path = saver.save(
-                session, f"{folder}/model.ckpt", global_step=7, write_meta_graph=False
-            )
+            given = {"global_step": 7, "write_meta_graph": False}
+            path = saver.save(session, f"{folder}/model.ckpt", **given)
     with open(f"{path}.meta", "wb") as file:
         file.write(trained.SerializeToString())
 

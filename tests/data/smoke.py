@@ -41,17 +41,11 @@ def model_fn(features, labels, mode, params):
 def main(folder):
     """Runs the program."""
     column = fc.embedding_column(fc.categorical_column_with_identity("item", VOCABULARY), 4)
-    estimator = ee.TPUEstimator(
-        model_fn,
-        model_dir=folder,
-        config=ee.RunConfig(tf_random_seed=1),
-        params={"columns": [column]},
-        use_tpu=False,
-        train_batch_size=50,
-        eval_batch_size=50,
-        predict_batch_size=50,
-        embedding_config_spec=ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.5)),
-    )
+    spec = ee.EmbeddingConfigSpec([column], ee.AdagradParameters(0.5))
+    sizes = ("train_batch_size", "eval_batch_size", "predict_batch_size")
+    given = {"params": {"columns": [column]}, "use_tpu": False, **dict.fromkeys(sizes, 50)}
+    given |= {"config": ee.RunConfig(tf_random_seed=1), "embedding_config_spec": spec}
+    estimator = ee.TPUEstimator(model_fn, model_dir=folder, **given)
     estimator.train(input_fn, max_steps=60)
     accuracy = estimator.evaluate(input_fn, steps=20)["accuracy"]
     odd = [one["odd"] > 0 for one in estimator.predict(input_fn)]

@@ -21,11 +21,8 @@ def probabilities_in(output):
 
 def accuracies_in(output):
     """Returns the model's accuracy in %, and that of always naming the most frequent package."""
-    found = re.search(
-        r"Accuracy on [\d,]+ lines of held-out files: ([\d.]+)% "
-        r"\(always the most frequent package: ([\d.]+)%\)",
-        output,
-    )
+    of_model = r"Accuracy on [\d,]+ lines of held-out files: ([\d.]+)% "
+    found = re.search(of_model + r"\(always the most frequent package: ([\d.]+)%\)", output)
     assert found, output
     return float(found[1]), float(found[2])
 

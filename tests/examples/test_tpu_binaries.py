@@ -38,10 +38,7 @@ def test_binaries_differ_in_few_lines(same_message):
         text = path.read_text()
         return [line for line in text[text.index("import numpy") :].splitlines() if line]
 
-    changes = [
-        line
-        for line in difflib.unified_diff(program(LEGACY), program(MODERN), n=0, lineterm="")
-        if not line.startswith(("---", "+++", "@@"))
-    ]
+    lines = difflib.unified_diff(program(LEGACY), program(MODERN), n=0, lineterm="")
+    changes = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
     assert len(changes) == 4 + 3 + 2 + 1
     same_message("\n".join(changes))  # tests/messages.json has these lines.

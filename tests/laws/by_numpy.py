@@ -18,15 +18,9 @@ def assert_each_step_equals_numpy(training):
     """Trains, and raises AssertionError, which names step and variable, for a wrong result."""
     weights = []
     state = None
-    steps = host_engine.steps(
-        training.spec(),
-        training.batches(),
-        training.native,
-        training.cores,
-        shards=training.shards,
-        summarizes=training.summarized,
-        optimized=training.optimized,
-    )
+    given = training.spec(), training.batches(), training.native, training.cores
+    options = {"summarizes": training.summarized, "optimized": training.optimized}
+    steps = host_engine.steps(*given, shards=training.shards, **options)
     with contextlib.closing(steps), np.errstate(all="ignore"):
         for number, (activations, variables) in enumerate(steps, start=-1):
             variables = {

@@ -66,12 +66,9 @@ def column(feature):
     categorical = make(feature.key, features.WORDS if words else features.VOCABULARY)
     if feature.weighted:
         categorical = fc.weighted_categorical_column(categorical, f"{feature.key}_weights")
-    return fc.embedding_column(
-        categorical,
-        DIMENSION,
-        combiner=feature.combiner,
-        max_sequence_length=features.LIMIT if sequence else 0,
-    )
+    length = features.LIMIT if sequence else 0
+    options = {"combiner": feature.combiner, "max_sequence_length": length}
+    return fc.embedding_column(categorical, DIMENSION, **options)
 
 
 def placeholders(feature):
@@ -111,11 +108,8 @@ class Program:
         os.environ["ESTIMATOR_EMB_NATIVE"] = str(int(native))
         tpu = {"bad_ids": bad_ids}
         if use_tpu:
-            tpu |= {
-                "device": "host",
-                "num_shards": cores,
-                "per_host_input_for_training": getattr(ee.InputPipelineConfig, deployment),
-            }
+            pipeline = getattr(ee.InputPipelineConfig, deployment)
+            tpu |= {"device": "host", "num_shards": cores, "per_host_input_for_training": pipeline}
         self.fed, self.seen, self.drop = [], {}, bad_ids == "drop"
         # Strings do not reach a TPU.
         self.features = [one for one in FEATURES[part] if not use_tpu or one.dtype is not object]
@@ -128,17 +122,15 @@ class Program:
         graph = tf.Graph()
         with graph.as_default():
             estimator._create_and_assert_global_step(graph)
-            features, labels, _ = estimator._get_features_and_labels_from_input_fn(
-                self.input_fn, ee.ModeKeys.TRAIN
-            )
+            read = estimator._get_features_and_labels_from_input_fn
+            features, labels, _ = read(self.input_fn, ee.ModeKeys.TRAIN)
             spec = estimator._call_model_fn(features, labels, ee.ModeKeys.TRAIN, estimator.config)
             kernels = {op.type for op in graph.get_operations()} & {"HostTablesUpdate"}
             assert bool(kernels) == native
             graph._unfetchable_ops.clear()  # The session fetches from the model.
             self.step = spec.train_op
-            self.restart = [
-                hook._initializers for hook in spec.training_hooks if hasattr(hook, "_initializers")
-            ]
+            hooks = [hook for hook in spec.training_hooks if hasattr(hook, "_initializers")]
+            self.restart = [hook._initializers for hook in hooks]
             variables = v1.global_variables()
             self.variables = {one.op.name: one for one in variables}
             initial = [v1.global_variables_initializer(), v1.local_variables_initializer()]
@@ -150,10 +142,8 @@ class Program:
     def input_fn(self, params):
         if not self.datasets:
             return self.placeholders(BATCH if self.fixed else None)
-        of_cores = [
-            tf.data.Dataset.from_tensors(self.placeholders(BATCH // self.cores))
-            for _ in range(self.cores)
-        ]
+        batches = [self.placeholders(BATCH // self.cores) for _ in range(self.cores)]
+        of_cores = map(tf.data.Dataset.from_tensors, batches)
         return functools.reduce(lambda first, second: first.concatenate(second), of_cores)
 
     def placeholders(self, size):
@@ -304,19 +294,11 @@ def cases(name, seeds, begins=lambda seed, happened: None, part=slice(None)):
         given, slopes, (number, key, happened) = generated(program, seed)
         begins(seed, [key, *happened])
         wrong = check(program, given, slopes)
-        yield (
-            seed,
-            wrong
-            and REPEATS.format(
-                wrong=wrong,
-                configuration=configuration,
-                seed=seed,
-                number=number,
-                key=key,
-                happened=happened,
-                value=given[number][key],
-            ),
-        )
+        if wrong:
+            of_case = {"configuration": configuration, "seed": seed, "happened": happened}
+            damaged = {"number": number, "key": key, "value": given[number][key]}
+            wrong = REPEATS.format(wrong=wrong, **of_case, **damaged)
+        yield seed, wrong
 
 
 def main():

@@ -57,12 +57,8 @@ def assert_servers_equal_one_process(seed, native, folder):
     def estimator(config):
         return harness.configured(model_fn, spec, config, trainings.SAMPLES, use_tpu=False)
 
-    cluster.train(
-        lambda *task: (
-            estimator(cluster.config(*task, model_dir=str(folder / "servers"))),
-            input_fn,
-        )
-    )
+    model_dir = str(folder / "servers")
+    cluster.train(lambda *task: (estimator(cluster.config(*task, model_dir=model_dir)), input_fn))
     estimator(ee.RunConfig(model_dir=str(folder / "process"))).train(input_fn)
     assert_same(*(harness.saved(folder / name, trainings.STEPS) for name in ("process", "servers")))
 

@@ -92,14 +92,10 @@ class Program:
             loss = 0.1 * tf.reduce_sum(tf.square(hidden))
             loss += tf.add_n([tf.reduce_sum(activations[key] * labels[key]) for key in keys])
             tensors = [v1.train.get_global_step()[None], loss[None]]
-            return harness.minimized(
-                mode,
-                loss,
-                optimizer=v1.train.AdagradOptimizer(0.1),
-                reduction=v1.losses.Reduction.SUM,
-                host_call=(host_call, tensors) if mode == ee.ModeKeys.TRAIN else None,
-                eval_metrics=(lambda hidden: {"mean": v1.metrics.mean(hidden)}, [hidden]),
-            )
+            optimizer, reduction = v1.train.AdagradOptimizer(0.1), v1.losses.Reduction.SUM
+            fields = {"host_call": (host_call, tensors) if mode == ee.ModeKeys.TRAIN else None}
+            fields["eval_metrics"] = lambda hidden: {"mean": v1.metrics.mean(hidden)}, [hidden]
+            return harness.minimized(mode, loss, optimizer=optimizer, reduction=reduction, **fields)
 
         return model_fn
 
@@ -108,9 +104,8 @@ def names(number, count):
     """Returns the names of `count` programs with tables, and of one without tables."""
     seeds = range(number * count, (number + 1) * count)
     rounds = [(seed, seed + seed // len(OPTIMIZERS)) for seed in seeds]
-    return [f"{seed}-{OF_TABLES[turn % 2]}" for seed, turn in rounds] + [
-        f"{number}-{OF_OTHERS[number % 2]}"
-    ]
+    of_tables = [f"{seed}-{OF_TABLES[turn % 2]}" for seed, turn in rounds]
+    return [*of_tables, f"{number}-{OF_OTHERS[number % 2]}"]
 
 
 def program(name, cores):

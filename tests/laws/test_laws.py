@@ -59,13 +59,9 @@ def test_planted_faults_are_found(native_library, tmp_path):
     Each makes a training differ from NumPy. Trainings equal NumPy if all faults are turned off.
     """
     faults.plant(tmp_path)
-    done = processes.run(
-        "import faults; faults.main()",
-        cwd=tmp_path,
-        PYTHONPATH=os.pathsep.join([str(tmp_path), *filter(None, sys.path)]),
-        TF_NUM_INTRAOP_THREADS="3",
-        ESTIMATOR_EMB_CACHE=str(tmp_path / "cache"),
-    )
+    path = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    given = {"ESTIMATOR_EMB_CACHE": str(tmp_path / "cache"), "TF_NUM_INTRAOP_THREADS": "3"}
+    done = processes.run("import faults; faults.main()", cwd=tmp_path, PYTHONPATH=path, **given)
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["package"].startswith(str(tmp_path))
     assert found["without"] == [None, None]  # No seed differs, in C++ or in Python.
@@ -98,13 +94,10 @@ def test_random_trainings_on_servers(seed, kernels, native_library, tmp_path, mo
 def test_random_programs_on_several_hosts(part, hosts, devices, eight_devices, tmp_path):
     """All checkpoints, host_call, an evaluation and predictions equal those of an emulated TPU."""
     names = on_hosts.names(part, 2)
-    processes.run_command(
-        *("cluster", "--device=pjrt", "--tables=device", f"--hosts={hosts}"),
-        *(f"--devices={devices}", on_hosts.__file__, tmp_path, hosts * devices, *names),
-        status=0,
-        PYTHONPATH=os.pathsep.join([str(processes.ROOT), *filter(None, sys.path)]),
-        ESTIMATOR_EMB_NATIVE="0",
-        XLA_FLAGS=None,
-    )
+    flags = "--device=pjrt", "--tables=device", f"--hosts={hosts}", f"--devices={devices}"
+    program = on_hosts.__file__, tmp_path, hosts * devices, *names
+    path = os.pathsep.join([str(processes.ROOT), *filter(None, sys.path)])
+    given = {"PYTHONPATH": path, "ESTIMATOR_EMB_NATIVE": "0", "XLA_FLAGS": None}
+    processes.run_command("cluster", *flags, *program, status=0, **given)
     for name in names:
         on_hosts.assert_hosts_equal_an_emulated_tpu(name, tmp_path, hosts * devices)

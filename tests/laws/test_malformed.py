@@ -28,12 +28,8 @@ def test_a_malformed_batch_trains_right_or_is_named(configuration, native_librar
     """The program prints "seed N" before each case. TensorFlow 2.15 runs other seeds than 2.21."""
     first = 1000 * CONFIGURATIONS.index(configuration) + (0 if harness.IS_2_15 else 500)
     seeds = sampling.drawn(range(first, first + 500), 150)
-    done = processes.run(
-        "import malformed; malformed.main()",
-        *(configuration, *seeds),
-        timeout=None,
-        TF_CPP_MIN_LOG_LEVEL="3",
-    )
+    given = {"timeout": None, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = processes.run("import malformed; malformed.main()", configuration, *seeds, **given)
     assert "is wrong" not in done.stdout, done.stdout[-5000:]
     assert re.findall(r"(?m)^seed (\d+):", done.stdout) == [*map(str, seeds)]
 

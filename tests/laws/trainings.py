@@ -77,11 +77,9 @@ class Training:
         configs, tables = {}, {}
         for name, table in self.tables.items():
             for feature in table.features:
-                configs[feature.key] = ee.FeatureConfig(
-                    name,
-                    max_sequence_length=LENGTH if feature.sequence else 0,
-                    weight_key=f"{feature.key}_w" if feature.weighted else None,
-                )
+                length = LENGTH if feature.sequence else 0
+                weight_key = f"{feature.key}_w" if feature.weighted else None
+                configs[feature.key] = ee.FeatureConfig(name, length, weight_key)
             tables[name] = ee.TableConfig(
                 *table.start.shape,
                 harness.initializer(table.start),
@@ -90,15 +88,14 @@ class Training:
                 learning_rate_fn=_of_step(table.rates) if table.rate_from == "function" else None,
                 optimization_parameters=table.optimizer.parameters,
             )
-        return ee.EmbeddingConfigSpec(
-            feature_to_config_dict=configs,
-            table_to_config_dict=tables,
-            clipping_limit=self.limit,
-            pipeline_execution_with_tensor_core=self.pipelined,
-            experimental_gradient_multiplier_fn=(
-                None if self.multipliers is None else _of_step(self.multipliers)
-            ),
-        )
+        multiplier_fn = None if self.multipliers is None else _of_step(self.multipliers)
+        fields = {"feature_to_config_dict": configs, "table_to_config_dict": tables}
+        fields |= {
+            "clipping_limit": self.limit,
+            "experimental_gradient_multiplier_fn": multiplier_fn,
+        }
+        fields["pipeline_execution_with_tensor_core"] = self.pipelined
+        return ee.EmbeddingConfigSpec(**fields)
 
     def batches(self) -> list[tuple[dict[str, Any], dict[str, np.ndarray]]]:
         """Returns (features, gradients of activations) of each step."""
@@ -117,13 +114,10 @@ class Training:
         """
 
         def changed(feature):
-            return dataclasses.replace(
-                feature,
-                **{
-                    name: change(getattr(feature, name)) if callable(change) else change
-                    for name, change in changes.items()
-                },
-            )
+            made = {}
+            for name, change in changes.items():
+                made[name] = change(getattr(feature, name)) if callable(change) else change
+            return dataclasses.replace(feature, **made)
 
         tables = {
             name: dataclasses.replace(table, features=[changed(one) for one in table.features])
@@ -134,9 +128,8 @@ class Training:
     def of_samples(self, part: slice) -> "Training":
         """Returns the training with a part of each batch."""
         names = ("ids", "weights", "gradients")
-        return self.with_features(
-            **dict.fromkeys(names, lambda of_steps: [one[part] for one in of_steps])
-        )
+        changes = dict.fromkeys(names, lambda of_steps: [one[part] for one in of_steps])
+        return self.with_features(**changes)
 
 
 def _of_step(values):

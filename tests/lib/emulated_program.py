@@ -18,16 +18,11 @@ HISTORY = harness.random_ids(RNG, VOCABULARY, 48, 3)
 AGES = RNG.random([48, 2]).astype(np.float32)
 LABELS = RNG.random([48, 1]).astype(np.float32)
 
-WORDS, PAST = fc.shared_embedding_columns(
-    [
-        fc.categorical_column_with_identity("words", VOCABULARY),
-        fc.sequence_categorical_column_with_identity("past", VOCABULARY),
-    ],
-    4,
-    combiner="sqrtn",
-    initializer=harness.initializer(RNG.random([VOCABULARY, 4]).astype(np.float32)),
-    max_sequence_lengths=[0, 2],
-)
+_OF_WORDS = fc.categorical_column_with_identity("words", VOCABULARY)
+_OF_PAST = fc.sequence_categorical_column_with_identity("past", VOCABULARY)
+_ROWS = harness.initializer(RNG.random([VOCABULARY, 4]).astype(np.float32))
+_OPTIONS = {"combiner": "sqrtn", "initializer": _ROWS, "max_sequence_lengths": [0, 2]}
+WORDS, PAST = fc.shared_embedding_columns([_OF_WORDS, _OF_PAST], 4, **_OPTIONS)
 SPEC = ee.EmbeddingConfigSpec([WORDS, PAST], ee.AdamParameters(0.01, sum_inside_sqrt=False))
 
 

@@ -42,12 +42,9 @@ def spec_of(*cases):
     tables = {}
     for index, case in enumerate(cases):
         parameters, rates = parameters_of(case)
-        tables[f"t{index}"] = table_of(
-            np.array(case["table"], np.float32),
-            case["hyper"]["combiner"],
-            optimization_parameters=parameters,
-            learning_rate_fn=_reading(rates) if rates else None,
-        )
+        values, rate_fn = np.array(case["table"], np.float32), _reading(rates) if rates else None
+        options = {"optimization_parameters": parameters, "learning_rate_fn": rate_fn}
+        tables[f"t{index}"] = table_of(values, case["hyper"]["combiner"], **options)
     return spec_of_tables(tables)
 
 
@@ -57,21 +54,18 @@ def _reading(rates):
 
 def table_of(values, combiner, **kwargs):
     """Returns a TableConfig with the initial values `values`."""
-    return ee.TableConfig(
-        *values.shape, initializer=harness.initializer(values), combiner=combiner, **kwargs
-    )
+    initial = harness.initializer(values)
+    return ee.TableConfig(*values.shape, initializer=initial, combiner=combiner, **kwargs)
 
 
 def spec_of_tables(tables, parameters=None):
     """Returns a spec of the tables "t0", "t1", ..., with the features "x0", "x1", ..."""
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={
-            f"x{index}": ee.FeatureConfig(f"t{index}", weight_key=f"w{index}")
-            for index in range(len(tables))
-        },
-        table_to_config_dict=tables,
-        optimization_parameters=parameters or ee.StochasticGradientDescentParameters(0.0),
-    )
+    features = {}
+    for index in range(len(tables)):
+        features[f"x{index}"] = ee.FeatureConfig(f"t{index}", weight_key=f"w{index}")
+    dicts = {"feature_to_config_dict": features, "table_to_config_dict": tables}
+    parameters = parameters or ee.StochasticGradientDescentParameters(0.0)
+    return ee.EmbeddingConfigSpec(optimization_parameters=parameters, **dicts)
 
 
 def batches(*dimensions, samples=SAMPLES, gradients=True):

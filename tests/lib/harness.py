@@ -100,22 +100,17 @@ def table_spec(rows, dimension, optimizer, initial=None, combiner="sum", feature
     """
     if isinstance(initial, np.ndarray):
         initial = initializer(initial)
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t", **(feature or {}))},
-        table_to_config_dict={"t": ee.TableConfig(rows, dimension, initial, combiner)},
-        optimization_parameters=optimizer,
-        **fields,
-    )
+    tables = {"t": ee.TableConfig(rows, dimension, initial, combiner)}
+    features = {"x": ee.FeatureConfig("t", **(feature or {}))}
+    dicts = {"feature_to_config_dict": features, "table_to_config_dict": tables}
+    return ee.EmbeddingConfigSpec(optimization_parameters=optimizer, **dicts, **fields)
 
 
 def tables_spec(tables, optimizer=None, **fields):
     """Returns the spec of tables {name: TableConfig}, each with a feature of the same name."""
-    return ee.EmbeddingConfigSpec(
-        feature_to_config_dict={name: ee.FeatureConfig(name) for name in tables},
-        table_to_config_dict=tables,
-        optimization_parameters=optimizer,
-        **fields,
-    )
+    features = {name: ee.FeatureConfig(name) for name in tables}
+    dicts = {"feature_to_config_dict": features, "table_to_config_dict": tables}
+    return ee.EmbeddingConfigSpec(optimization_parameters=optimizer, **dicts, **fields)
 
 
 SILENT = {"tf_random_seed": 1, "save_summary_steps": None, "log_step_count_steps": None}
@@ -169,13 +164,12 @@ def of_kind(kind, model, model_dir, batch_size=4, run=EACH_STEP, **kwargs):
       **kwargs: other arguments of the estimator.
     """
     if kind == "plain":
-        return tf.estimator.Estimator(
-            lambda features, labels, mode: model(
-                features, labels, mode, tf.estimator.EstimatorSpec
-            ),
-            config=tf.estimator.RunConfig(model_dir=str(model_dir), **run),
-            **kwargs,
-        )
+
+        def model_fn(features, labels, mode):
+            return model(features, labels, mode, tf.estimator.EstimatorSpec)
+
+        config = tf.estimator.RunConfig(model_dir=str(model_dir), **run)
+        return tf.estimator.Estimator(model_fn, config=config, **kwargs)
     return estimator(
         lambda features, labels, mode, params: model(features, labels, mode, ee.TPUEstimatorSpec),
         None,

@@ -156,18 +156,11 @@ def looked_up_and_descended(native, tables, features, orders=0):
     """
     handles, count = [table.handle for table in tables], len(tables)
     rule = native.rule(ee.StochasticGradientDescentParameters(1.0), None)
-    activations, orders = native.ops.host_tables_lookup(
-        tables=handles, F=count, N=orders, **features
-    )
+    look_up = native.ops.host_tables_lookup
+    activations, orders = look_up(tables=handles, F=count, N=orders, **features)
+    given = {"variables": handles, "orders": orders, **rule_arguments([rule] * count), **features}
+    given |= {"rates": [1.0] * count, "every_row": [False] * count, "cores": [1] * count}
     with tf.control_dependencies(activations):
-        update = native.ops.host_tables_update(
-            variables=handles,
-            gradients=[tf.ones_like(activation) for activation in activations],
-            orders=orders,
-            rates=[1.0] * count,
-            every_row=[False] * count,
-            cores=[1] * count,
-            **rule_arguments([rule] * count),
-            **features,
-        )
+        ones = [tf.ones_like(activation) for activation in activations]
+        update = native.ops.host_tables_update(gradients=ones, **given)
     return activations, orders, update

@@ -132,11 +132,8 @@ def of_words(features, labels, mode, params):
 
 
 def receiver():
-    features = {
-        "words": v1.placeholder(tf.int64, [None, 3]),
-        "past": v1.sparse_placeholder(tf.int64, [None, 3]),
-        "ages": v1.placeholder(tf.float32, [None, 2]),
-    }
+    words, ages = v1.placeholder(tf.int64, [None, 3]), v1.placeholder(tf.float32, [None, 2])
+    features = {"words": words, "past": v1.sparse_placeholder(tf.int64, [None, 3]), "ages": ages}
     return tf.estimator.export.ServingInputReceiver(features, features)
 
 
@@ -150,13 +147,10 @@ def main(model_dir, case, steps):
         estimator(model_dir, case)
     if case == "calls":
         best = tf.estimator.BestExporter(serving_input_receiver_fn=receiver)
-        result, _ = tf.estimator.train_and_evaluate(
-            made,
-            tf.estimator.TrainSpec(input_of(case), max_steps=2 * LOOP),
-            tf.estimator.EvalSpec(
-                emulated_program.batches, steps=2, throttle_secs=0, exporters=[best]
-            ),
-        )
+        training = tf.estimator.TrainSpec(input_of(case), max_steps=2 * LOOP)
+        options = {"steps": 2, "throttle_secs": 0, "exporters": [best]}
+        evaluation = tf.estimator.EvalSpec(emulated_program.batches, **options)
+        result, _ = tf.estimator.train_and_evaluate(made, training, evaluation)
         print("train_and_evaluate", result and sorted(result))
         made.train(input_of(case), max_steps=steps)
     else:

@@ -41,18 +41,12 @@ def make(
     column = fc.embedding_column(ids, 2, initializer=tf1.constant_initializer(1.0))
     sgd = ee.StochasticGradientDescentParameters(rate)
     spec = ee.EmbeddingConfigSpec([column], sgd, pipeline_execution_with_tensor_core=pipelined)
-    tpu = {
-        "iterations_per_loop": iterations,
-        "per_host_input_for_training": ee.InputPipelineConfig.PER_HOST_V2,
-    }
-    run = {
-        "save_checkpoints_steps": 2,
-        "save_summary_steps": None,
-        "experimental_max_worker_delay_secs": 0,
-    }
-    return harness.estimator(
-        model_fn, spec, model_dir, 4, device, cores, run, tpu, use_tpu=use_tpu, **kwargs
-    )
+    pipeline = ee.InputPipelineConfig.PER_HOST_V2
+    tpu = {"iterations_per_loop": iterations, "per_host_input_for_training": pipeline}
+    run = {"save_checkpoints_steps": 2, "save_summary_steps": None}
+    run["experimental_max_worker_delay_secs"] = 0
+    given = model_fn, spec, model_dir, 4, device, cores, run, tpu
+    return harness.estimator(*given, use_tpu=use_tpu, **kwargs)
 
 
 def input_of(samples):

@@ -35,17 +35,11 @@ def example_arguments(cls):
 
 def create_slots(table, slot_names, slot_initializers):
     """A slot_variable_creation_fn. At module level, so that it can be pickled."""
-    return {
-        name: tf.compat.v1.get_variable(
-            f"program/{table.op.name}/of_{name}",
-            shape=table.shape,
-            dtype=table.dtype,
-            initializer=initializer,
-            trainable=False,
-            use_resource=True,
-        )
-        for name, initializer in zip(slot_names, slot_initializers, strict=True)
-    }
+    made, options = {}, {"dtype": table.dtype, "trainable": False, "use_resource": True}
+    for name, initial in zip(slot_names, slot_initializers, strict=True):
+        options |= {"shape": table.shape, "initializer": initial}
+        made[name] = tf.compat.v1.get_variable(f"program/{table.op.name}/of_{name}", **options)
+    return made
 
 
 def other_value(name, value):

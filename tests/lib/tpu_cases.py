@@ -134,28 +134,22 @@ class Case:
 
     @property
     def name(self) -> str:
-        changed = [
-            str(getattr(self, field.name))
-            if isinstance(field.default, str)
-            else f"{field.name}={getattr(self, field.name)}"
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != field.default
-        ]
+        changed = []
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value != field.default:
+                changed.append(value if isinstance(field.default, str) else f"{field.name}={value}")
         return "; ".join(changed) or "default"
 
     def build(self, module: Any) -> Any:
         tables, features = _tables_and_features(module, self.features)
-        return module.TPUEmbedding(
-            tables,
-            features,
-            8 * self.hosts,
-            module.TRAINING if self.training else module.INFERENCE,
-            optimization_parameters=OPTIMIZERS[self.optimizer](module) if self.training else None,
-            pipeline_execution_with_tensor_core=self.pipelined,
-            partition_strategy=self.strategy,
-            profile_data_directory=self.profile,
-            device_config=module.DeviceConfig(self.hosts, 2 * self.hosts, "/job:tpu_worker"),
-        )
+        mode = module.TRAINING if self.training else module.INFERENCE
+        optimizer = OPTIMIZERS[self.optimizer](module) if self.training else None
+        device = module.DeviceConfig(self.hosts, 2 * self.hosts, "/job:tpu_worker")
+        given = {"optimization_parameters": optimizer, "device_config": device}
+        given |= {"partition_strategy": self.strategy, "profile_data_directory": self.profile}
+        given["pipeline_execution_with_tensor_core"] = self.pipelined
+        return module.TPUEmbedding(tables, features, 8 * self.hosts, mode, **given)
 
 
 def _fits(optimizer: str, features: str) -> bool:

@@ -33,11 +33,8 @@ POSITION = 4
 
 
 def sparse(batch, dtype=tf.int64):
-    return tf.SparseTensor(
-        tf.constant([[0, 0], [0, 1], [2, 0]], tf.int64),
-        tf.cast([3, 0, 5], dtype),
-        tf.constant([batch, POSITION], tf.int64),
-    )
+    places, shape = tf.constant([[0, 0], [0, 1], [2, 0]], tf.int64), [batch, POSITION]
+    return tf.SparseTensor(places, tf.cast([3, 0, 5], dtype), tf.constant(shape, tf.int64))
 
 
 def sparse_of(values, dtype=tf.int64):
@@ -45,9 +42,8 @@ def sparse_of(values, dtype=tf.int64):
 
     def of(batch):
         places = [[sample, place] for sample in range(batch) for place in range(len(values))]
-        return tf.SparseTensor(
-            places, tf.constant(list(values) * batch, dtype), [batch, len(values)]
-        )
+        ids = tf.constant(list(values) * batch, dtype)
+        return tf.SparseTensor(places, ids, [batch, len(values)])
 
     return of
 
@@ -156,13 +152,10 @@ def metadata(hosts, topology=None):
         devices.append((f"{task}/device:CPU:0", "CPU"))
         devices += [(f"{task}/device:TPU:{core}", "TPU") for core in range(CORES_PER_HOST)]
         devices.append((f"{task}/device:TPU_SYSTEM:0", "TPU_SYSTEM"))
-    return tf.tpu.experimental.TPUSystemMetadata(
-        num_cores=hosts * CORES_PER_HOST,
-        num_hosts=hosts,
-        num_of_cores_per_host=CORES_PER_HOST,
-        topology=topology,
-        devices=tuple(session_lib._DeviceAttributes(name, kind, 0, 0) for name, kind in devices),
-    )
+    devices = tuple(session_lib._DeviceAttributes(name, kind, 0, 0) for name, kind in devices)
+    counts = {"num_cores": hosts * CORES_PER_HOST, "num_of_cores_per_host": CORES_PER_HOST}
+    described = {"num_hosts": hosts, "topology": topology, "devices": devices, **counts}
+    return tf.tpu.experimental.TPUSystemMetadata(**described)
 
 
 def per_core_input(**kwargs):
@@ -213,13 +206,9 @@ def _stopped_at(target, name, made, found):
         found.update(kwargs, graph=tf.compat.v1.get_default_graph())
         raise _Stop
 
-    with (
-        mock.patch.object(target, name, stop),
-        mock.patch.object(
-            tpu_system_metadata, "_query_tpu_system_metadata", lambda *_, **__: made.described
-        ),
-        contextlib.suppress(_Stop),
-    ):
+    query = "_query_tpu_system_metadata"
+    described = mock.patch.object(tpu_system_metadata, query, lambda *_, **__: made.described)
+    with mock.patch.object(target, name, stop), described, contextlib.suppress(_Stop):
         yield
 
 

@@ -28,13 +28,8 @@ for split in ("train", "eval"):
 model, run = standard_artifacts.Model(), standard_artifacts.ModelRun()
 model.uri, run.uri = "model", "run"
 context = base_executor.BaseExecutor.Context(tmp_dir="tmp", unique_id="1")
-executor.GenericExecutor(context).Do(
-    {specs.EXAMPLES_KEY: [examples]},
-    {specs.MODEL_KEY: [model], specs.MODEL_RUN_KEY: [run]},
-    {
-        specs.TRAIN_ARGS_KEY: json.dumps({"num_steps": 5}),
-        specs.EVAL_ARGS_KEY: json.dumps({"num_steps": 5}),
-        specs.MODULE_FILE_KEY: sys.argv[1],
-        specs.CUSTOM_CONFIG_KEY: "null",
-    },
-)
+properties = {specs.MODULE_FILE_KEY: sys.argv[1], specs.CUSTOM_CONFIG_KEY: "null"}
+for key in (specs.TRAIN_ARGS_KEY, specs.EVAL_ARGS_KEY):
+    properties[key] = json.dumps({"num_steps": 5})
+outputs = {specs.MODEL_KEY: [model], specs.MODEL_RUN_KEY: [run]}
+executor.GenericExecutor(context).Do({specs.EXAMPLES_KEY: [examples]}, outputs, properties)
