@@ -64,12 +64,13 @@ def input_fn_of(keys: tuple[str, ...]) -> Callable[..., Any]:
 
 def columns_of(keys: tuple[str, ...]) -> list[Any]:
     """Returns a column for each key, each with its own table."""
+    one = fc.categorical_column_with_identity, 0
+    sequence = fc.sequence_categorical_column_with_identity, LENGTH
     made = []
     for key in keys:
-        begin, length = ("sequence_", LENGTH) if key in SEQUENCES else ("", 0)
-        column = getattr(fc, f"{begin}categorical_column_with_identity")(key, VOCABULARY)
+        column_of, length = sequence if key in SEQUENCES else one
         options = {"combiner": "sum", "max_sequence_length": length}
-        made.append(tpu_columns.embedding_column(column, DIMENSION, **options))
+        made.append(tpu_columns.embedding_column(column_of(key, VOCABULARY), DIMENSION, **options))
     return made
 
 
