@@ -7,6 +7,7 @@ of a server, as if the server had restarted.
 import itertools
 import os
 import re
+import sys
 import threading
 
 import harness
@@ -19,9 +20,11 @@ import tensorflow as tf
 from host_engine import on_both_kernels
 
 import estimator_emb as ee
+from estimator_emb.backends import host_tables
 from estimator_emb.checkpoints.restoring import live_servers
 from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.native import select_kernels, serving
+from estimator_emb.reporting import console
 
 with_native = pytest.mark.parametrize("kernels", ["native"], indirect=True)
 
@@ -238,6 +241,16 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
         "Training goes on from step 7, after a parameter server was away: the 2 steps that "
         "followed, up to step 9, are lost."
     ]
+
+
+def test_without_the_extra_native_tables_use_tensorflows_ops(monkeypatch, caplog):
+    monkeypatch.setitem(sys.modules, "estimator_emb.native.select_kernels", None)
+    for asked, level in (("1", "WARNING"), ("", "INFO")):
+        monkeypatch.setattr(console, "_logged", set())
+        monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", asked)
+        assert type(host_tables.kernels_for([], 1, None)) is TensorFlowKernels
+        last = caplog.records[-1]
+        assert last.levelname == level and last.msg.startswith("Tables use TensorFlow's ops. This")
 
 
 def test_only_servers_of_tables_load_native_kernels(monkeypatch, tmp_path):

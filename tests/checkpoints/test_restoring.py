@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from saved_values import save
+from tensorflow.python.training.saver import BulkSaverBuilder
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
@@ -142,6 +143,13 @@ class OwnSaver(tf.compat.v1.train.Saver):
                 one.load(reader.get_tensor(one.op.name), sess)
 
 
+class ToZero(BulkSaverBuilder):
+    """Restores no variable, and sets all variables to 0."""
+
+    def bulk_restore(self, filename_tensor, saveables, preferred_shard, restore_sequentially):
+        return [tf.zeros_like(spec.tensor) for one in saveables for spec in one.specs]
+
+
 def begin_tables():
     tables = [one for one in tf.compat.v1.global_variables() if "words" in one.op.name]
     others = tf.compat.v1.train.Scaffold.default_local_init_op()
@@ -169,7 +177,10 @@ def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
     def reshaping():
         return scaffold(saver=tf.compat.v1.train.Saver(reshape=True))
 
-    for scaffold_fn in (lambda: scaffold(saver=OwnSaver()), of_dense_variables):
+    def to_zero():
+        return scaffold(saver=tf.compat.v1.train.Saver(builder=ToZero()))
+
+    for scaffold_fn in (lambda: scaffold(saver=OwnSaver()), of_dense_variables, to_zero):
         assert call("evaluate", make(trained, way, rows=60, scaffold_fn=scaffold_fn))
     estimator = make(trained, way, scaffold_fn=under_old_names)
     message = refused("evaluate", estimator, tf.errors.NotFoundError)

@@ -1,20 +1,55 @@
 """What is wrong in a program's values and graphs, judged by the checks without a training."""
 
+import collections
 import re
 import sys
 import types
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from harness import refusal, tables_spec
 
 import estimator_emb as ee
-from estimator_emb.guards import call_errors, model, table_use
+from estimator_emb.guards import call_errors, input_fn, model, table_use
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.events import Facts, ModelBatch
 
 v1 = tf.compat.v1
+
+
+def test_wrong_values_of_input_fn_are_refused():
+    local, emulated = Call(Runs.LOCAL), Call(Runs.EMULATED)
+    with_spec, dataset = Call(Runs.LOCAL, has_spec=True), tf.data.Dataset.from_tensors
+    for call, value, error, said in (
+        (
+            local,
+            (one for one in []),
+            TypeError,
+            "it returned a generator. For Python",
+        ),
+        (local, "text", TypeError, "it returned a str."),
+        (local, iter(dataset(1)), TypeError, "it returned an iterator, OwnedIterator. Return the"),
+        (local, (1, 2, 3), ValueError, "(features, labels) as a len 2 tuple; got 3 parts."),
+        (
+            with_spec,
+            dataset((1, {"x": 2})),
+            ValueError,
+            "a tensor. Are features and labels swap",
+        ),
+        (with_spec, (1, 2), ValueError, "input_fn returned a int."),
+        (emulated, {"x": np.ones(2)}, TypeError, "returned NumPy arrays or numbers"),
+    ):
+        message = refusal(error, input_fn.input_values, call, "input_fn", value)
+        assert said in message and ("swap" in message) == ("swap" in said)
+    three = collections.namedtuple("Features", "a b c")(1, 2, 3)
+    for call, value in (
+        *((local, one) for one in (three, np.ones(2))),
+        *((emulated, one) for one in (tf.ones(1), dataset(1))),
+        *((with_spec, one) for one in ({"x": 1}, ({"x": 1}, 2))),
+    ):
+        input_fn.input_values(call, "input_fn", value)
 
 
 def test_parts_of_unknown_shape_are_named():

@@ -6,6 +6,7 @@ import signal
 import socket
 import threading
 import time
+import types
 
 import harness
 import id_program
@@ -264,6 +265,17 @@ def test_refuses_an_invalid_wait_limit(text, monkeypatch):
         "Environment variable ESTIMATOR_EMB_WAIT_LIMIT must be a positive number of seconds; got "
         f"'{text}'."
     )
+
+
+def test_end_process_writes_the_log_and_the_output_first(monkeypatch):
+    done = []
+    stream = types.SimpleNamespace(flush=lambda: done.append("output"))
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("logging.shutdown", lambda: done.append("log"))
+    monkeypatch.setattr("os._exit", done.append)
+    tasks.end_process(3)
+    assert done == ["log", "output", "output", 3]
 
 
 @pytest.mark.slow
