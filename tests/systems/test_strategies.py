@@ -116,7 +116,8 @@ def test_a_strategys_model_branches_and_causes_no_warning(kind, installed, tmp_p
     run = {**harness.SILENT, "train_distribute": STRATEGIES["MirroredStrategy"]()}
     estimator = harness.of_kind(kind, branching_model, tmp_path, run=run)
     batch = {"x": [-1.0, -3.0]}, [0.0, 0.0]
-    estimator.train(lambda: tf.data.Dataset.from_tensors(batch).repeat(2), hooks=[warns])
+    batches = lambda params=None: tf.data.Dataset.from_tensors(batch).repeat(2)  # noqa: E731
+    estimator.train(batches, hooks=[warns])
     # Two steps at rate 0.5. The loss is -weight * mean(-1, -3), so its gradient is 2.
     assert estimator.get_variable_value("weight") == 1.0 - 2 * 0.5 * 2.0
     assert estimator.get_variable_value("global_step") == 2
