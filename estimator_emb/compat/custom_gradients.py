@@ -60,7 +60,7 @@ def ending_with_graph() -> Iterator[None]:
                 registry[name]["type"] = _InGraph(graph, name)
                 names.append(name)
         if names:
-            weakref.finalize(graph, _forget, names)
+            weakref.finalize(graph, _forget, names).atexit = False
 
 
 def _custom_gradient(op: tf.Operation) -> str | None:

@@ -226,8 +226,9 @@ def _filled_up(dataset: tf.data.Dataset, size: int, together: int) -> tf.data.Da
         return {**element, "real": tf.zeros_like(element["real"])}
 
     dataset = dataset.map(fill_up)
-    padding = dataset.take(1).map(not_real).repeat(together - 1)
-    return dataset.concatenate(padding).prefetch(2)
+    if together > 1:
+        dataset = dataset.concatenate(dataset.take(1).map(not_real).repeat(together - 1))
+    return dataset.prefetch(2)
 
 
 def _size_checks(batch: _Batch) -> list[tf.Tensor]:
