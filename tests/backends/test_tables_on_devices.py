@@ -342,8 +342,8 @@ def test_the_host_frees_the_memory_of_tables(tmp_path):
         start, _, _, training, save, _ = map(float, done.stdout.split())
         return np.array([start, training, save])
 
-    rows = 2_000_000
-    of_tables = 2 * rows * 16 * 4 * 2  # Bytes of two tables, each with a slot.
-    start, training, save = (peaks(rows) - peaks(1000)) / of_tables
+    rows, more = 1_000_000, 3_000_000  # What does not grow, about 100 MB, drops out.
+    of_tables = 2 * (more - rows) * 16 * 4 * 2  # Bytes of two tables, each with a slot.
+    start, training, save = (peaks(more) - peaks(rows)) / of_tables
     # The tables once or twice, and up to 0.3 for what a step and a save hold besides.
-    assert 1 < start < 2.3 and training < 1.3 and 1 < save < 2.3
+    assert 1 < start < 2.3 and training < 1.2 and 1 < save < 2.3
