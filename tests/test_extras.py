@@ -81,9 +81,8 @@ def test_the_core_imports_no_extra():
 
 
 def test_a_missing_extra_is_told_from_a_missing_package(monkeypatch):
-    with pytest.raises(
-        extras.MissingExtra, match="the extra 'x': estimator_emb.no_such is missing"
-    ):
+    said = "the extra 'x': estimator_emb.no_such is missing"
+    with pytest.raises(extras.MissingExtra, match=said):
         extras.load("x", "no_such")
     monkeypatch.setitem(sys.modules, "difflib", None)  # cli.migrate imports it.
     monkeypatch.delitem(sys.modules, "estimator_emb.cli.migrate", raising=False)

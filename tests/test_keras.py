@@ -176,10 +176,13 @@ def test_model_fit_equals_keras():
         tf.keras.utils.set_random_seed(1)
         embedding = layers.Embedding(10, 4, input_length=3)
         model = tf.keras.Sequential([embedding, layers.Flatten(), layers.Dense(1)])
+        start = embedding.get_weights()[0]
         optimizer = cls(0.1, use_ema=True, ema_momentum=0.5, ema_overwrite_frequency=3)
         model.compile(optimizer, "mse")
         model.fit(ids, labels, batch_size=8, shuffle=False, verbose=0)
         weights.append(model.get_weights() + [one.numpy() for one in optimizer.variables])
+        change = np.abs(embedding.get_weights()[0] - start)
+        assert change[:9].max() > 0.01 and change[9].max() == 0  # All ids are less than 9.
     assert_same_states(weights[:1], weights[1:])
 
 

@@ -70,6 +70,12 @@ def test_outside_graphs_minimize_returns_none_and_apply_gradients_the_step():
     assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) == 2
 
 
+def test_minimize_outside_graphs_needs_a_tape_for_a_tensor():
+    w, optimizer = variable_in_graph(), Adagrad(0.1)
+    with pytest.raises(ValueError, match="`tape` is required when a `Tensor` loss is passed"):
+        optimizer.minimize(loss_of(w), [w])
+
+
 def test_a_step_runs_after_its_control_dependencies_and_only_in_its_branch(session):
     w, counter = variable_in_graph(), tf.Variable(0)
     wanted = v1.placeholder(tf.bool, [])
@@ -104,6 +110,7 @@ def test_minimize_in_a_loop_takes_every_step(session):
     session.run(loop)
     np.testing.assert_allclose(session.run(w), after([1, 2], steps=3), rtol=1e-6)
     assert session.run(optimizer.iterations) == 3
+    assert optimizer.get_config()["ema_overwrite_frequency"] == 1
 
 
 def test_minimize_works_in_wrap_function():

@@ -171,3 +171,42 @@ def test_tensorflow_starts_quietly_by_default(command, asked, tmp_path):
     assert done.stdout == f"{asked or '2'}\n"
     *lines_of_tensorflow, last = done.stderr.splitlines()
     assert last == "its own line" and bool(lines_of_tensorflow) == bool(asked)
+
+
+SEEDED = """
+import random
+import numpy as np
+import tensorflow as tf
+
+def model_fn(features, labels, mode, params):
+    net = tf.compat.v1.layers.dense(tf.keras.layers.Dense(2)(features), 1)
+    loss = tf.reduce_mean(tf.square(net * random.random() - np.random.random()))
+    step = tf.compat.v1.train.get_global_step()
+    train_op = tf.compat.v1.train.GradientDescentOptimizer(0.1).minimize(loss, step)
+    return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+def input_fn():
+    rows = tf.data.Dataset.range(64).shuffle(64).repeat().batch(4)
+    return rows.map(lambda row: (tf.cast(row, tf.float32)[:, None], row))
+
+estimator = tf.estimator.Estimator(model_fn{config})
+estimator.train(input_fn, steps=3)
+values = [estimator.get_variable_value(name) for name in estimator.get_variable_names()]
+print(estimator.config.tf_random_seed, [value.tolist() for value in values], random.random())
+"""
+
+
+@pytest.mark.slow
+def test_run_with_a_seed_repeats_a_program(tmp_path):
+    """The seed of the program's own RunConfig stays."""
+
+    def printed(*options, config=""):
+        (tmp_path / "program.py").write_text(SEEDED.format(config=config))
+        return processes.run_command("run", *options, "program.py", cwd=tmp_path).stdout
+
+    first, second, other = [printed(f"--seed={seed}") for seed in (7, 7, 8)]
+    assert first == second != other
+    assert first.startswith("7 ") and other.startswith("8 ")
+    assert printed() != printed()
+    config = ", config=tf.estimator.RunConfig(tf_random_seed=3)"
+    assert printed("--seed=7", config=config).startswith("3 ")

@@ -5,6 +5,7 @@ import json
 from types import SimpleNamespace
 
 import harness
+import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.distribute.distribute_config import DistributeConfig
@@ -245,3 +246,29 @@ def test_train_or_evaluate_alone_is_refused(module, method):
     run = getattr(module, f"estimator_{method}")
     message = harness.refusal(ValueError, run, estimator, None, [])
     assert message.endswith("use `tf.estimator.train_and_evaluate`.") or module is not ours
+
+
+@pytest.mark.slow
+def test_trains_with_a_local_mirrored_strategy(estimator_lib, tmp_path):
+    """Two steps of gradient descent on (w - 3)^2 from 0, then an evaluation."""
+    v1, strategy = tf.compat.v1, tf.compat.v1.distribute.MirroredStrategy
+
+    def input_fn():
+        return tf.data.Dataset.from_tensors(([[1.0]], [[3.0]])).repeat(2)
+
+    def model_fn(features, labels, mode):
+        weight = v1.get_variable("w", [], initializer=v1.zeros_initializer())
+        loss = tf.reduce_mean(tf.square(features * weight - labels))
+        optimizer = v1.train.GradientDescentOptimizer(0.25)
+        train_op = optimizer.minimize(loss, v1.train.get_global_step())
+        return estimator_lib.estimator.model_fn_lib.EstimatorSpec(mode, None, loss, train_op)
+
+    made = {f"{call}_distribute": strategy(["/cpu:0"]) for call in ("train", "eval")}
+    config = estimator_lib.run_config.RunConfig(str(tmp_path), save_summary_steps=None, **made)
+    estimator = estimator_lib.estimator.EstimatorV2(model_fn, config=config)
+    training = estimator_lib.training.TrainSpec(input_fn, max_steps=2)
+    evaluation = estimator_lib.training.EvalSpec(input_fn, steps=1)
+    metrics, _ = estimator_lib.training.train_and_evaluate(estimator, training, evaluation)
+    # A step halves the distance to 3, because the rate is 0.25 and the slope 2 * (w - 3).
+    assert estimator.get_variable_value("w") == np.float32(3 - 3 / 4)
+    assert metrics == {"loss": np.float32((3 / 4) ** 2), "global_step": 2}

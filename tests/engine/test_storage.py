@@ -188,7 +188,7 @@ def test_rows_of_a_batch_are_spread_over_servers(rows, servers):
         assert max(found.values()) <= 1.2 * sum(found.values()) / servers, (exponent, found)
 
 
-def test_the_random_number_of_a_constant_is_always_0():
+def test_a_constant_initializer_gives_its_value_in_each_run():
     with tf.Graph().as_default(), v1.Session() as session:
         value = storage.constant(3.0)([])
         assert {float(session.run(value)) for _ in range(30)} == {3.0}
@@ -266,7 +266,7 @@ def test_tables_larger_than_memory_are_refused(
     train = estimator(tmp_path, device).train
     message = harness.refusal(MemoryError, train, both, max_steps=2)
     assert message.startswith(NEEDS) and divide in message
-    same_message(message)  # Asserts that the whole text is that of tests/messages.json.
+    same_message(message)
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
     monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)  # Predictions need no slots.

@@ -17,6 +17,8 @@ v1 = tf.compat.v1
 STEPS = 6
 
 WAYS = {
+    "host": {},
+    "one core": {"cores": 1},
     "host, reference variables": {"resource": False},
     "host, tables": {"tables": True},
     "host, tables, reference variables": {"tables": True, "resource": False},

@@ -23,21 +23,11 @@ def test_wrong_values_of_input_fn_are_refused():
     local, emulated = Call(Runs.LOCAL), Call(Runs.EMULATED)
     with_spec, dataset = Call(Runs.LOCAL, has_spec=True), tf.data.Dataset.from_tensors
     for call, value, error, said in (
-        (
-            local,
-            (one for one in []),
-            TypeError,
-            "it returned a generator. For Python",
-        ),
+        (local, (one for one in []), TypeError, "it returned a generator. For Python"),
         (local, "text", TypeError, "it returned a str."),
         (local, iter(dataset(1)), TypeError, "it returned an iterator, OwnedIterator. Return the"),
         (local, (1, 2, 3), ValueError, "(features, labels) as a len 2 tuple; got 3 parts."),
-        (
-            with_spec,
-            dataset((1, {"x": 2})),
-            ValueError,
-            "a tensor. Are features and labels swap",
-        ),
+        (with_spec, dataset((1, {"x": 2})), ValueError, "a tensor. Are features and labels swap"),
         (with_spec, (1, 2), ValueError, "input_fn returned a int."),
         (emulated, {"x": np.ones(2)}, TypeError, "returned NumPy arrays or numbers"),
     ):
@@ -91,11 +81,7 @@ def test_wrong_metrics_are_refused():
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
         ({1: (tf.ones([]), tf.ones([]))}, Runs.LOCAL, "for 1."),
         ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
-        (
-            {"x": [1]},
-            Runs.LOCAL,
-            "and pairs (value, update op), as functions of tf.compat",
-        ),
+        ({"x": [1]}, Runs.LOCAL, "and pairs (value, update op), as functions of tf.compat"),
         ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
     ):
         spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=(lambda one: one, [1]))

@@ -87,7 +87,8 @@ def train(model_dir, listener, each_step=lambda number: None):
                 each_step(number)
 
 
-def test_async_checkpoints_are_written_during_training(tmp_path):
+def test_async_checkpoints_are_written_during_training(tmp_path, caplog):
+    caplog.set_level("INFO", "tensorflow")
     listener = Listener()
 
     def each_step(number):
@@ -102,6 +103,7 @@ def test_async_checkpoints_are_written_during_training(tmp_path):
         train(tmp_path, listener, each_step)
     finally:
         listener.release.set()
+    assert "The last checkpoint is still being written: step 2 gets none." in caplog.messages
     assert listener.saved[0] == 0 and listener.saved[-1] == ("end", 5)
     assert listener.saved[-2] == 5 and 2 not in listener.saved
     assert harness.saved(tmp_path, 5) == {"global_step": 5}
