@@ -17,7 +17,7 @@ import pytest
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "lib"))
 import processes  # noqa: E402
-from messages import pytest_addoption, same_message  # noqa: E402, F401
+from messages import assert_recorded, pytest_addoption  # noqa: E402, F401
 from sampling import (  # noqa: E402, F401
     pytest_collection_modifyitems,
     pytest_configure,

@@ -19,11 +19,11 @@ def parsed(*arguments, before=None, **defaults):
     return holders
 
 
-def test_defaults_of_flags_and_run_config(same_message):
+def test_defaults_of_flags_and_run_config(assert_recorded):
     holders = parsed()
     names = [field.name for field in dataclasses.fields(holders)]
     # tests/messages.json has the default of each flag.
-    same_message("\n".join(f"{name}: {getattr(holders, name).value!r}" for name in names))
+    assert_recorded("\n".join(f"{name}: {getattr(holders, name).value!r}" for name in names))
     config = holders.run_config()
     default = ee.RunConfig()
     assert config.save_checkpoints_secs == default.save_checkpoints_secs

@@ -1,4 +1,4 @@
-"""tests/messages.json has the messages that the fixture `same_message` compares, by test.
+"""tests/messages.json has the messages that the fixture `assert_recorded` compares, by test.
 
 If a test is renamed, its messages stay behind.
 """

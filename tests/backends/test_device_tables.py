@@ -277,8 +277,8 @@ def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, t
     assert_within_ten_percent(*(compiled_for(rows, ONE_MEMORY) for rows in (100_000, 10_000_000)))
 
 
-def test_refuses_more_rows_than_an_index_can_address(library, same_message):
+def test_refuses_more_rows_than_an_index_can_address(library, assert_recorded):
     """An index is an int32. Each of 2 devices would have 3 * 2**31 rows: half of two tables."""
     tables = tables_of(library, [3 * 2**31] * 2, [4] * 2, adagrad)
     refused = harness.refusal(ValueError, library.DeviceTables, tables, [], 8, 2)
-    same_message(refused)  # As in messages.json: it names the tables, their rows and the limit.
+    assert_recorded(refused)  # As in messages.json: it names the tables, their rows and the limit.

@@ -218,15 +218,15 @@ def test_refuses_invalid_numbers_of_cores_and_slices(
         emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V2, **tpu))
 
 
-def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, same_message):
+def test_refuses_num_shards_that_differs_from_the_slice(tmp_path, monkeypatch, assert_recorded):
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v3-32")
     input_fn, model_fn = seen_by([])
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V2, num_shards=8))
     refused = harness.refusal(ValueError, made.train, input_fn, steps=1)
-    same_message(refused)  # Stock's, as in messages.json: "should be (32), got (8)".
+    assert_recorded(refused)  # Stock's, as in messages.json: "should be (32), got (8)".
 
 
-def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_message):
+def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, assert_recorded):
     """tensorflow-estimator allows PER_HOST_V2 for evaluation, and BROADCAST for both."""
     monkeypatch.setenv("ESTIMATOR_EMB_TOPOLOGY", "v4-16")  # Two hosts.
 
@@ -238,8 +238,8 @@ def test_evaluation_and_prediction_on_several_hosts(tmp_path, monkeypatch, same_
     # Half of the samples come from host 0, and half from host 1.
     assert by_core.evaluate(input_fn, steps=1)["mean"] == 0.5
     by_host = made(PIPELINES.PER_HOST_V1)  # messages.json has stock's two refusals:
-    same_message(harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1))
-    same_message(harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))))
+    assert_recorded(harness.refusal(ValueError, by_host.evaluate, input_fn, steps=1))
+    assert_recorded(harness.refusal(ValueError, lambda: next(by_core.predict(input_fn))))
     to_all = made(PIPELINES.BROADCAST)
     assert to_all.evaluate(input_fn, steps=1)["mean"] == 0  # All samples come from host 0.
     assert len(list(itertools.islice(to_all.predict(input_fn), 40))) == 40  # Beyond a batch of 32.
@@ -268,20 +268,20 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
     harness.assert_same(two, one, 1e-6, 1e-6)
 
 
-def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, same_message):
+def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, assert_recorded):
     """8 replicas of two cores need two hosts. The emulation supports such tables on one host."""
     arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
     tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
     refused = options.CannotEmulate, emulated_program.make
     message = harness.refusal(*refused, *arguments, **tables)
-    same_message(message)  # As in messages.json: it names the option and the number of hosts.
+    assert_recorded(message)  # As in messages.json: it names the option and the number of hosts.
 
 
-def test_refuses_hosts_with_different_features(tmp_path, same_message):
+def test_refuses_hosts_with_different_features(tmp_path, assert_recorded):
     def input_fn(params):
         name = "x" if params["context"].current_host == 0 else "y"
         return tf.data.Dataset.from_tensors({name: tf.zeros([params["batch_size"]])}).repeat()
 
     made = emulated(seen_by([])[1], config(tmp_path, PIPELINES.PER_HOST_V1, num_shards=16))
     refused = harness.refusal(ValueError, made.train, input_fn, steps=1)
-    same_message(refused)  # As in messages.json: "got features['x'] for core 0, and ['y'] ...".
+    assert_recorded(refused)  # As in messages.json: "got features['x'] for core 0, and ['y'] ...".

@@ -157,7 +157,7 @@ def test_check_reports_the_place_of_the_tables(tmp_path):
     assert "\n  v6e, tables: accepted; on the host, where they need " in str(report)
 
 
-def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, same_message):
+def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, assert_recorded):
     """The hook would write the table's variable on the host, which the devices do not read."""
 
     def clear():
@@ -167,7 +167,7 @@ def test_a_hook_that_writes_a_table_on_the_devices_is_refused(tmp_path, same_mes
     runs_clear = harness.Reads(clear)  # Runs the op after each step.
     given = emulated_program.trained, tmp_path, "pjrt+tables"
     first, *where = harness.refusal(ValueError, *given, hooks=[runs_clear]).splitlines()
-    same_message(first)  # The message in messages.json names the table and the op 'clear'.
+    assert_recorded(first)  # The message in messages.json names the table and the op 'clear'.
     assert "test_pjrt_refusals.py" in where[0]
 
 

@@ -65,7 +65,7 @@ def test_clipping_between_compute_and_apply_leaves_the_tables_alone(tmp_path):
 
 
 @pytest.mark.parametrize("rewrite", [False, True])
-def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_message):
+def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, assert_recorded):
     """The table would get the gradient of the scaled loss."""
     mixed = tf.compat.v1.mixed_precision
 
@@ -82,7 +82,7 @@ def test_an_optimizer_that_scales_the_loss_is_refused(rewrite, tmp_path, same_me
         message = harness.refusal(ValueError, changed_by, train_op_of, tmp_path)
     finally:
         mixed.disable_mixed_precision_graph_rewrite()
-    same_message(message)  # As in messages.json: "... would train by the scaled loss".
+    assert_recorded(message)  # As in messages.json: "... would train by the scaled loss".
 
 
 def an_optimizer():
@@ -91,7 +91,7 @@ def an_optimizer():
 
 
 @pytest.mark.parametrize("cores", [None, 2])
-def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, same_message):
+def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, assert_recorded):
     """Both would update the table. A TPU refuses this too."""
 
     def apply(first, second):
@@ -99,7 +99,7 @@ def test_two_optimizers_of_one_table_are_refused(cores, tmp_path, same_message):
         return tf.group(*both, tf.compat.v1.train.get_global_step().assign_add(1))
 
     refused = harness.refusal(RuntimeError, changed_by, apply, tmp_path, cores)
-    same_message(refused)  # As in messages.json: it names the feature and two ways out.
+    assert_recorded(refused)  # As in messages.json: it names the feature and two ways out.
 
 
 @pytest.mark.fast(1)
@@ -185,10 +185,10 @@ def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
     assert metrics["mean"] == pytest.approx(START[IDS].mean())
 
 
-def test_one_log_line_describes_the_tables(tmp_path, caplog, same_message):
+def test_one_log_line_describes_the_tables(tmp_path, caplog, assert_recorded):
     caplog.set_level("INFO", logger="estimator_emb")
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
     # Other lines say whether native kernels are used.
     tables, progress = (one for one in harness.said(caplog) if "ative kernels" not in one)
-    same_message(tables)  # Its numbers of tables, rows and bytes, as in messages.json.
+    assert_recorded(tables)  # Its numbers of tables, rows and bytes, as in messages.json.
     assert progress.startswith("step 1 of 1, mean loss ")

@@ -123,18 +123,18 @@ def test_a_core_gets_its_number_or_its_input(count, way, control_flow):
         assert not {op.type for op in graph.get_operations()} & of_tpu
 
 
-def test_replicated_input_refuses_other_inputs(same_message):
+def test_replicated_input_refuses_other_inputs(assert_recorded):
     """It takes one tensor for each core, in the body of model_fn: see messages.json."""
     with tf.Graph().as_default(), Cores(2).running(numbered=True):
         given = tpu_ops.tpu_replicated_input
         for wrong in ([1], [1, 2, 3], []):
             assert harness.refusal(ValueError, given, wrong).endswith(f"; got {len(wrong)}.")
-        same_message(harness.refusal(ValueError, given, [1, 2], is_packed=True))
+        assert_recorded(harness.refusal(ValueError, given, [1, 2], is_packed=True))
         handles = [v1.get_variable(name, [], use_resource=True).handle for name in "ab"]
-        same_message(harness.refusal(NotImplementedError, given, handles))
+        assert_recorded(harness.refusal(NotImplementedError, given, handles))
         tensors = [tf.constant(1), tf.constant(2)]
         within = tf.function(lambda: given(tensors), autograph=False)
-        same_message(harness.refusal(NotImplementedError, within))
+        assert_recorded(harness.refusal(NotImplementedError, within))
 
 
 def simple(loss=lambda loss: loss, **fields):
@@ -179,7 +179,7 @@ def receiver():
 
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "predict", "export"])
-def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
+def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, assert_recorded):
     if mode == "export":  # It needs a checkpoint.
         estimator(simple(), tmp_path, use_tpu=False).train(input_fn, steps=1)
     made = estimator(simple(plus_number), tmp_path, use_tpu=False)
@@ -191,7 +191,7 @@ def test_replica_id_is_refused_off_a_tpu(mode, tmp_path, same_message):
     }
     message = harness.refusal(ValueError, calls[mode])
     assert message.startswith(f"Op 'XlaReplicaId' {LINE}") and NUMBER in message
-    same_message(message.replace(LINE, "(LINE: "))  # As in messages.json, for each mode.
+    assert_recorded(message.replace(LINE, "(LINE: "))  # As in messages.json, for each mode.
     assert not list(tmp_path.glob("export/[0-9]*"))
     assert mode == "export" or not list(tmp_path.glob("model.ckpt*"))
 

@@ -182,14 +182,14 @@ SAVED = {
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy", [(dict_spec, 2, "mod"), (column_spec, 1, "div")]
 )
-def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, same_message):
+def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, assert_recorded):
     caplog.set_level(logging.INFO, "estimator_emb")
     spec = spec_of(partition_strategy=strategy, clipping_limit=0.5)
     tpu_config = tpu_described.per_core_input(tpu_generation="v4" if hosts > 1 else "v2")
     reached = train(spec, tmp_path, hosts, tpu_config=tpu_config)
     (said,) = [one for one in harness.said(caplog) if "tables" in one]
     assert said.startswith("Embedding tables train on the TPU's embedding hardware, over ")
-    same_message(said)  # As in messages.json: the numbers of hosts, tables, rows and slots.
+    assert_recorded(said)  # As in messages.json: the numbers of hosts, tables, rows and slots.
     # Each host has a part of both tables. They are loaded before the first step, and retrieved.
     loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
     assert len(loads) == len(retrieves) == 2 * hosts
@@ -316,12 +316,12 @@ def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
     assert trained == ["dense_features/item_embedding/embedding_weights"]
 
 
-def test_predict_says_where_to_predict(tmp_path, same_message):
+def test_predict_says_where_to_predict(tmp_path, assert_recorded):
     """tensorflow-estimator cannot predict with tables on a TPU. messages.json has the way out."""
     spec, model_fn, its_input_fn = dict_spec()
     estimator = tpu_described.estimator(model_fn, spec, tmp_path)
     predicted = estimator.predict(its_input_fn)
-    same_message(harness.refusal(NotImplementedError, next, predicted))
+    assert_recorded(harness.refusal(NotImplementedError, next, predicted))
 
 
 def words_spec(rows=31, dimension=4, parameters=None):
@@ -337,7 +337,7 @@ def words_spec(rows=31, dimension=4, parameters=None):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hosts", [1, 3])
-def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_message):
+def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, assert_recorded):
     """A program that does not fit its checkpoint fails before it occupies a TPU."""
     saved = {}
     for variable in train(words_spec(), tmp_path / "new", hosts).graph.get_collection("variables"):
@@ -358,7 +358,7 @@ def test_checkpoint_is_compared_before_a_session_opens(hosts, tmp_path, same_mes
     def refused(error, phrase, of_spec, model_dir=folder, **given):
         with pytest.raises(error, match=f"^{phrase} from checkpoint failed: ") as caught:
             train(of_spec, model_dir, hosts, **given)
-        same_message(caught.value)  # As in messages.json: what does not fit, and what to do.
+        assert_recorded(caught.value)  # As in messages.json: what does not fit, and what to do.
 
     # Other numbers of rows, another optimizer, and another dimension than in the checkpoint.
     refused(ValueError, "Restoring", words_spec(rows=40))

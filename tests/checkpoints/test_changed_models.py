@@ -78,21 +78,21 @@ def test_refuses_a_checkpoint_of_another_optimizer(kind, before, now, old, new, 
     assert all(np.isfinite(value).all() for value in harness.saved(tmp_path / "new", 1).values())
 
 
-def test_advice_for_missing_slots_renamed_layers_and_other_models(tmp_path, same_message):
-    """`same_message` compares the whole advice with tests/messages.json."""
+def test_advice_for_missing_slots_renamed_layers_and_other_models(tmp_path, assert_recorded):
+    """`assert_recorded` compares the whole advice with tests/messages.json."""
     make("plain", tmp_path / "old", "adagrad").train(input_fn, max_steps=1)
     path = f"{tmp_path}/old/model.ckpt-1"
     start = tf.estimator.WarmStartSettings(path, [".*"])
     message = refusal(make("plain", tmp_path / "new", "momentum", start=start))
     assert "Key first/kernel/Momentum not found in checkpoint (nor 3 more)" in message
-    same_message(message)
+    assert_recorded(message)
     message = refusal(make("plain", tmp_path / "old", "adagrad", layer="last"))
     assert "{'last/kernel': 'dense/kernel', 'last/bias': 'dense/bias', ...}" in message
-    same_message(message)
+    assert_recorded(message)
     # With another optimizer, too, whose slots are in the checkpoint under no name.
     message = refusal(make("plain", tmp_path / "old", "momentum", layer="last"))
     assert "Momentum': '" not in message
-    same_message(message)
+    assert_recorded(message)
     # Layers of another model have the same shapes, and nothing else in common.
     for now in ("adagrad", "adam"):
         message = refusal(make("plain", tmp_path / "old", now, first="a", layer="b"))

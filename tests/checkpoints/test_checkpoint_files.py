@@ -2,7 +2,7 @@
 
 `make` returns a TPUEstimator with a table 'words' of [50, 4] by default, and `call` calls it.
 `refused` returns the error's message, and asserts that the call has changed no checkpoint.
-`same_message` compares a whole message with tests/messages.json.
+`assert_recorded` compares a whole message with tests/messages.json.
 """
 
 import os
@@ -45,7 +45,7 @@ def trained(once, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["run[1]", "run\\1"])
-def test_refuses_paths_that_tensorflow_reads_as_patterns(name, once, tmp_path, same_message):
+def test_refuses_paths_that_tensorflow_reads_as_patterns(name, once, tmp_path, assert_recorded):
     for way in ("host", "emulated"):
         message = harness.refusal(ValueError, make, tmp_path / name, way)
         assert f"model_dir '{tmp_path}/{name}' cannot hold checkpoints: TensorFlow" in message
@@ -58,15 +58,15 @@ def test_refuses_paths_that_tensorflow_reads_as_patterns(name, once, tmp_path, s
     ):
         message = refused(what, estimator, tf.errors.NotFoundError, **kwargs)
         assert f"checkpoint '{path}' is there, but TensorFlow does not find it" in message
-    same_message(message)
+    assert_recorded(message)
 
 
-def test_warns_of_patterns_that_match_themselves(once, tmp_path, caplog, same_message):
+def test_warns_of_patterns_that_match_themselves(once, tmp_path, caplog, assert_recorded):
     folder = shutil.copytree(once, tmp_path / "run*?{1}]")
     call("train", make(folder))
     assert checkpoint_files.latest(str(folder)) == f"{folder}/model.ckpt-3"
     (line,) = (line for line in harness.said(caplog) if "TensorFlow reads * and ?" in line)
-    same_message(line)
+    assert_recorded(line)
 
 
 def test_accepts_paths_with_harmless_special_characters(once, tmp_path, monkeypatch):
@@ -81,7 +81,7 @@ def test_accepts_paths_with_harmless_special_characters(once, tmp_path, monkeypa
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("kind", ["missing", "empty", "damaged"])
-def test_refuses_a_model_dir_without_its_state_file(kind, trained, same_message):
+def test_refuses_a_model_dir_without_its_state_file(kind, trained, assert_recorded):
     file = trained / "checkpoint"
     whole = file.read_text()
     file.write_text(whole[:20] if kind == "damaged" else "")
@@ -90,7 +90,7 @@ def test_refuses_a_model_dir_without_its_state_file(kind, trained, same_message)
     estimator = make(trained)
     (message,) = {refused(what, estimator, checkpoint_files.MissingCheckpoint) for what in CALLS}
     assert message.startswith(f"{PHRASE}: file '{file}', which says which checkpoint is the latest")
-    same_message(message)
+    assert_recorded(message)
     specs = ee.TrainSpec(input_fn, max_steps=3), ee.EvalSpec(input_fn, steps=1)
     with pytest.raises(ValueError) as error:
         ee.train_and_evaluate(estimator, *specs)
@@ -105,7 +105,7 @@ def test_refuses_a_model_dir_without_its_state_file(kind, trained, same_message)
 
 
 @pytest.mark.parametrize("remote", [False, True])
-def test_refuses_a_missing_latest_checkpoint(remote, trained, same_message):
+def test_refuses_a_missing_latest_checkpoint(remote, trained, assert_recorded):
     """It was deleted, or the directory was moved and its paths are absolute."""
     named = f"{trained}/model.ckpt-2"
     if remote:
@@ -116,19 +116,19 @@ def test_refuses_a_missing_latest_checkpoint(remote, trained, same_message):
     (message,) = {refused(what, make(trained)) for what in CALLS}
     begin = f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone."
     assert message.startswith(begin)
-    same_message(message)
+    assert_recorded(message)
     for file in trained.glob("model.ckpt-*"):
         file.unlink()
-    same_message(refused("train", make(trained)))  # None is left.
+    assert_recorded(refused("train", make(trained)))  # None is left.
 
 
-def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplog, same_message):
+def test_warns_of_a_latest_checkpoint_in_another_folder(trained, tmp_path, caplog, assert_recorded):
     (trained / "checkpoint").write_text(f'model_checkpoint_path: "{trained}/model.ckpt-1"')
     copy = shutil.copytree(trained, tmp_path / "copy")
     assert make(copy).latest_checkpoint() == f"{trained}/model.ckpt-1"
     (line,) = harness.said(caplog)
     assert f"names '{trained}/model.ckpt-1', of another folder" in line  # Where to write instead.
-    same_message(line)
+    assert_recorded(line)
     caplog.clear()
     assert make(trained).latest_checkpoint() == f"{trained}/model.ckpt-1"
     assert harness.said(caplog) == []
@@ -242,13 +242,13 @@ def test_refuses_a_damaged_checkpoint(way, kind, trained):
     call("evaluate", make(trained, way), checkpoint_path=f"{trained}/model.ckpt-1")
 
 
-def test_refuses_damage_in_the_current_folder(trained, monkeypatch, caplog, same_message):
-    """A path without a folder is of the current folder. `same_message` compares the advice."""
+def test_refuses_damage_in_the_current_folder(trained, monkeypatch, caplog, assert_recorded):
+    """A path without a folder is of the current folder. `assert_recorded` compares the advice."""
     monkeypatch.chdir(trained)
     caplog.set_level("INFO", "estimator_emb")
     damage("cut", "model.ckpt-2")
     kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
-    same_message(harness.refusal(kind, check, "model.ckpt-2"))
+    assert_recorded(harness.refusal(kind, check, "model.ckpt-2"))
     assert harness.said(caplog) == ["Looking for the newest checkpoint in . that is whole."]
 
 
@@ -291,13 +291,13 @@ def test_index_refuses_unknown_variables_and_formats(trained):
             bundle_index.Index(path)
 
 
-def test_advice_skips_other_damaged_checkpoints(trained, same_message):
+def test_advice_skips_other_damaged_checkpoints(trained, assert_recorded):
     damage("cut", f"{trained}/model.ckpt-2")
     damage("flipped", f"{trained}/model.ckpt-1")
     message = refused("train", make(trained))
     assert "The newest checkpoint that is whole is 'model.ckpt-0'." in message
     damage("index", f"{trained}/model.ckpt-0")
-    same_message(refused("train", make(trained)))  # None is whole.
+    assert_recorded(refused("train", make(trained)))  # None is whole.
 
 
 def test_errors_of_the_input_are_not_changed(trained):

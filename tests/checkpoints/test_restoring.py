@@ -63,17 +63,17 @@ def test_refuses_a_table_of_another_shape(way, what, trained, in_shards):
 
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_refuses_slots_of_another_optimizer(way, trained, same_message):
+def test_refuses_slots_of_another_optimizer(way, trained, assert_recorded):
     estimator = make(trained, way, parameters=ee.AdamParameters(0.1))
     message = refused("train", estimator, tf.errors.NotFoundError)
     assert "Key words/Adam/m not found in checkpoint (nor words/Adam/v)" in message
     assert f"warm_start_from='{trained}/model.ckpt-1'" in message
-    same_message(message)  # Compares the whole text with tests/messages.json.
+    assert_recorded(message)
     call("predict", estimator)  # It needs no slots.
     of_sgd = harness.saved(trained, 1)
     del of_sgd["words/Adagrad"]  # SGD has no slots.
     save(f"{trained}/model.ckpt-2", of_sgd)
-    same_message(refused("train", make(trained, way), tf.errors.NotFoundError))
+    assert_recorded(refused("train", make(trained, way), tf.errors.NotFoundError))
 
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
@@ -86,10 +86,10 @@ def test_a_warm_start_begins_the_slots_of_another_optimizer(way, once, tmp_path)
 
 
 @pytest.mark.parametrize("way", HOST_OR_EMULATED)
-def test_refuses_a_renamed_table(way, trained, same_message):
+def test_refuses_a_renamed_table(way, trained, assert_recorded):
     message = refused("train", make(trained, way, name="terms"))
     assert "Key terms not found in checkpoint: table 'terms' is [50, 4]" in message
-    same_message(message)
+    assert_recorded(message)
     # Do as the message says.
     path = f"{trained}/model.ckpt-1"
     settings = ee.WarmStartSettings(path, [".*"], var_name_to_prev_var_name={"terms": "words"})
@@ -99,14 +99,14 @@ def test_refuses_a_renamed_table(way, trained, same_message):
         np.testing.assert_array_equal(got[f"terms{field}"], want[f"words{field}"])
 
 
-def test_refuses_changed_dense_variables(trained, same_message):
+def test_refuses_changed_dense_variables(trained, assert_recorded):
     # The table's shape is also wrong. All calls say the same.
     (message,) = {refused(what, make(trained, units=2, rows=51)) for what in CALLS}
     assert "  variable output/kernel is [1, 2] here and [1, 1] in the checkpoint\n" in message
-    same_message(message)
+    assert_recorded(message)
     message = refused("train", make(trained, layer="last", units=2))
     assert "  Key last/kernel not found in checkpoint: it is [1, 2]" in message
-    same_message(message)
+    assert_recorded(message)
 
 
 def test_error_lists_at_most_five_missing_keys(trained):
@@ -216,7 +216,7 @@ def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
 @pytest.mark.parametrize(
     "way", [*HOST_OR_EMULATED, pytest.param("3 servers", marks=pytest.mark.slow)]
 )
-def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shards, same_message):
+def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shards, assert_recorded):
     if way == "3 servers":
         in_shards(3)  # Divides the table, as parameter servers do.
     path = f"{trained}/model.ckpt-1"
@@ -244,7 +244,7 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         assert message.startswith(f"Warm-starting from checkpoint failed: '{path}' does not fit")
         assert line in message
         if way == "host":
-            same_message(message)
+            assert_recorded(message)
 
 
 def test_an_unfinished_prediction_does_not_affect_other_calls(trained):

@@ -182,12 +182,12 @@ def test_convert_refuses_a_wrong_number_of_hosts(hosts, graph, saved, tmp_path):
         assert message.startswith(f"convert: hosts must be 4 for {path!r}: ") and why in message
 
 
-def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys, same_message):
+def test_convert_asks_for_an_unknown_order(saved, tmp_path, capsys, assert_recorded):
     path = saved("mod", graph=False)
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words"]) == 2
     message = capsys.readouterr().err
     assert f"nothing in {path!r} says in which order its rows are" in message
-    same_message(message)  # Compares the whole text with tests/messages.json.
+    assert_recorded(message)
     assert main_lib.main(["convert", path, f"{tmp_path}/new", "--table=words", "--from=div"]) == 2
     assert "nothing to convert" in capsys.readouterr().err  # It is in the order of the ids.
     for arguments in (["--to-hosts=2"], ["--reverse", "--hosts=2"]):  # To 'mod', by two spellings.

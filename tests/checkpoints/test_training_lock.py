@@ -188,7 +188,7 @@ def test_only_one_thread_holds_the_lock(tmp_path):
 @pytest.mark.parametrize("replaced", [False, True])
 @pytest.mark.parametrize("kind", ["plain", "local"])
 def test_a_training_whose_lock_is_removed_does_not_save(
-    kind, replaced, installed, tmp_path, same_message
+    kind, replaced, installed, tmp_path, assert_recorded
 ):
     """The file is deleted, and maybe a second training creates its own."""
     path = lock_of(tmp_path)
@@ -210,7 +210,7 @@ def test_a_training_whose_lock_is_removed_does_not_save(
     message = harness.refusal(RuntimeError, train, input_fn, [Removes()])
     assert message.startswith(f"train: the lock '{path}' of this training was removed or replaced")
     if not replaced:  # Compares the whole text with tests/messages.json.
-        same_message(message)
+        assert_recorded(message)
     assert tf.train.latest_checkpoint(str(tmp_path)) == f"{tmp_path}/model.ckpt-0"  # No step.
     assert path.exists() is replaced
 

@@ -85,11 +85,11 @@ def run(tmp_path, capsys):
     return of
 
 
-def test_checks_the_first_train_and_stops_the_program(run, same_message):
+def test_checks_the_first_train_and_stops_the_program(run, assert_recorded):
     status, out, _ = run()
     assert status == 0 and "the program goes on" not in out
     # tests/messages.json has the report: what was checked, and that nothing was found.
-    same_message(re.sub(r"\d[\d,]* ops", "N ops", out))
+    assert_recorded(re.sub(r"\d[\d,]* ops", "N ops", out))
 
 
 def test_findings_name_the_line_of_the_script_for_any_number_of_cores(run, tmp_path):

@@ -251,7 +251,7 @@ ENDS = {
 
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("what", ENDS)
-def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, same_message):
+def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, assert_recorded):
     numbers, program, expected = ENDS[what]
     status, _, errors = run(tmp_path, program, **numbers)
     assert status == expected
@@ -259,7 +259,8 @@ def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, same_messag
     # Lines of several processes have no fixed order, and reminders no fixed number. The table
     # tests/messages.json has the lines of each case: who ended how, and what follows from it.
     reminders = {line for line in lines if "still runs" in line}
-    same_message("\n".join(sorted([*(one for one in lines if one not in reminders), *reminders])))
+    once = sorted([*(one for one in lines if one not in reminders), *reminders])
+    assert_recorded("\n".join(once))
 
 
 HANGS = """

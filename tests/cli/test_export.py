@@ -151,9 +151,9 @@ def restored(folder, **optimizers):
     return described, layer._variables
 
 
-def test_tf2_export_restores_into_tensorflows_layer(tmp_path, capsys, same_message):
+def test_tf2_export_restores_into_tensorflows_layer(tmp_path, capsys, assert_recorded):
     out = written("tf2", tmp_path, "--slots", "--table=words", "--table=few")
-    same_message(capsys.readouterr().out)  # tests/messages.json: old and new name of each variable.
+    assert_recorded(capsys.readouterr().out)  # Old and new name of each variable.
     described, tables = restored(out, Adagrad=tf.tpu.experimental.embedding.Adagrad)
     assert described["step"] == 7 and set(tables) == {"words", "few"}  # MOD is of step 7.
     np.testing.assert_array_equal(tables["words"]["parameters"], WORDS)
@@ -220,9 +220,9 @@ def keras(request):
     return tf.keras if request.param == "tf.keras" else pytest.importorskip("keras")
 
 
-def test_keras_export_loads_into_embedding_layers(keras, tmp_path, capsys, same_message):
+def test_keras_export_loads_into_embedding_layers(keras, tmp_path, capsys, assert_recorded):
     out = written("keras", tmp_path)
-    same_message(capsys.readouterr().out)  # tests/messages.json: the layers that the file fills.
+    assert_recorded(capsys.readouterr().out)  # tests/messages.json: the layers that the file fills.
     sizes = {"words": (13, 2), "few": (2, 3), "items": (3, 4)}
     layers = layers_of(keras, out / "tables.h5", sizes)
     np.testing.assert_array_equal(layers["words"].get_weights()[0], WORDS)

@@ -12,14 +12,14 @@ DATA = pathlib.Path(__file__).parents[1] / "data"
 WORDS = saved_values.WORDS
 
 
-def test_lists_variables_with_their_slots(tmp_path, capsys, same_message):
+def test_lists_variables_with_their_slots(tmp_path, capsys, assert_recorded):
     """Reads a checkpoint whose tables have a part per TPU host, and no graph tells their order."""
     path = legacy_checkpoint.write_legacy(tmp_path)  # It also has tables of Adagrad and Adam.
     assert main_lib.main(["inspect", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{path}, the order of the rows, 'div' or 'mod', is not known\n")
     assert "\n  /Adam/m\n  /Adam/v\n" in printed
-    same_message(printed)  # tests/messages.json has the whole text.
+    assert_recorded(printed)
 
 
 IDS = "rows in the order of the ids"
@@ -58,7 +58,7 @@ def test_reports_a_checkpoint_without_tables(tmp_path, capsys):
     assert printed.endswith("\n\nno variable could be a table, so no values are read\n")
 
 
-def test_shows_values(tmp_path, capsys, same_message):
+def test_shows_values(tmp_path, capsys, assert_recorded):
     weights = np.float32([[3, 4], [0, 0], [np.nan, 1], [6, 8]])  # Norms without NaN: 5, 0 and 10.
     # Accumulators of Adagrad only grow, so rows at the smallest value, 0.1, were never trained.
     slot = np.float32([[1, 1], [0.1, 0.1], [1, 2], [0.1, 0.1]])
@@ -69,4 +69,4 @@ def test_shows_values(tmp_path, capsys, same_message):
     # Rows, columns, NaN, infinite, never trained, mean norm (5 + 0 + 10) / 3, largest norm.
     assert "words 4 2 1 0 2 5 10".split() in map(str.split, printed.splitlines())
     assert "\nrows of items that were never trained: not known, as it has no slots\n" in printed
-    same_message(printed)  # tests/messages.json has the whole text.
+    assert_recorded(printed)

@@ -190,7 +190,7 @@ def test_a_failed_write_changes_no_file(folder, capfdbinary, monkeypatch):
     assert sorted(os.listdir(".")) == ["a.py", "b.py"]
 
 
-def test_report_lists_findings_with_their_lines(folder, capfdbinary, same_message):
+def test_report_lists_findings_with_their_lines(folder, capfdbinary, assert_recorded):
     (folder / "a.py").write_text(
         "import os\n"
         "import tensorflow as tf\n"
@@ -210,7 +210,7 @@ def test_report_lists_findings_with_their_lines(folder, capfdbinary, same_messag
     status, _, err = migrate(capfdbinary, "a.py")
     needs_tpu = "TPUEstimator(use_tpu=FLAGS.use_tpu) needs a TPU wherever use_tpu is True"
     assert status == 0 and f"a.py:11: {needs_tpu}" in err
-    same_message(err)  # tests/messages.json has a line for each finding, with its reason.
+    assert_recorded(err)  # tests/messages.json has a line for each finding, with its reason.
     # With --write, line numbers refer to the new file.
     _, _, written = migrate(capfdbinary, "--write", "a.py")
     assert re.sub(r":\d+:", ":", written) == re.sub(r":\d+:", ":", err)

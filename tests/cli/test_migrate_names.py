@@ -166,7 +166,7 @@ def explained(capsys):
     return of
 
 
-def test_explain_prints_where_each_name_is(explained, same_message):
+def test_explain_prints_where_each_name_is(explained, assert_recorded):
     names = """
         tf.contrib.training.HParams tf.estimator.ModeKeys.TRAIN tf.contrib.learn.DNNClassifier
         tf.contrib.quantize tf.contrib.crf.crf_decode tf.contrib.nonsense tf.app.run
@@ -177,7 +177,7 @@ def test_explain_prints_where_each_name_is(explained, same_message):
     for name in names.split():
         status, said = explained(name)
         assert status == 0 and said.startswith(f"{name}: ")
-        same_message(said)  # tests/messages.json has the place of each name, or advice.
+        assert_recorded(said)  # tests/messages.json has the place of each name, or advice.
 
 
 def test_explain_finds_names_without_their_module_and_in_other_spellings(explained):

@@ -115,16 +115,16 @@ def test_rewrites_a_program_as_the_table_says(what):
     assert sorted(lines) == PROGRAMS[what].get("left", [])
 
 
-def test_findings_say_what_to_do(same_message):
+def test_findings_say_what_to_do(assert_recorded):
     program = (
         "from tensorflow.contrib import tpu, slim  # both\ntpu.TPUConfig\nslim.conv2d\nbuild(tpu)\n"
     )
     said = [f"{one.line}: {one.text}" for one in left(rewrite(program))]
     assert said[-1] == "4: tf.contrib.tpu is passed on as a module: use its names instead."
-    same_message("\n".join(said))  # tests/messages.json has all findings.
+    assert_recorded("\n".join(said))  # tests/messages.json has all findings.
     of_tf1 = [one.text for one in rewrite("import tensorflow as tf\ntf.app.run()\n").findings]
     assert "convert the program with tf_upgrade_v2" in "\n".join(of_tf1)
-    same_message("\n".join(of_tf1))
+    assert_recorded("\n".join(of_tf1))
 
 
 def test_imports_of_a_package_are_kept():

@@ -122,7 +122,7 @@ def places(tmp_path):
     assert not list(folder.iterdir())
 
 
-def test_invalid_calls_end_with_a_line_and_status_2(places, same_message):
+def test_invalid_calls_end_with_a_line_and_status_2(places, assert_recorded):
     results = called([words_of(call, places) for call in INVALID["any"]])
     for place, path in places.items():
         results = results.replace(str(path), place)
@@ -132,11 +132,11 @@ def test_invalid_calls_end_with_a_line_and_status_2(places, same_message):
         *usage, line = printed.splitlines()
         assert bool(usage) == (": error: " in line), call  # The parser prints the usage before.
         assert printed.replace("\n", "").isprintable(), call
-        same_message(f"{call}\n  {line}")  # tests/messages.json has the line of each call.
+        assert_recorded(f"{call}\n  {line}")  # tests/messages.json has the line of each call.
 
 
 def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
-    places, capsys, same_message
+    places, capsys, assert_recorded
 ):
     for call in INVALID["of a checkpoint"]:
         assert main_lib.main(words_of(call, places)) == 2, call
@@ -144,7 +144,7 @@ def test_calls_that_do_not_fit_a_checkpoint_end_with_a_line_and_status_2(
         assert output == "" and error.startswith(f"estimator-emb {call.split()[0]}: ")
         assert error.removesuffix("\n").isprintable(), call
         # tests/messages.json has the line of each call.
-        same_message(f"{call}\n  {error.replace(saved_values.MOD, '@mod')}")
+        assert_recorded(f"{call}\n  {error.replace(saved_values.MOD, '@mod')}")
 
 
 def test_help_needs_no_tensorflow():

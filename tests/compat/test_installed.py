@@ -72,7 +72,7 @@ UNFIT = [
 # Then it needs the tf-keras of its own minor version; from 2.22 on, any from 2.21 to its own.
 
 
-def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_message):
+def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, assert_recorded):
     """Each message names the version and a pip command; messages.json has the whole messages."""
     folders = [tmp_path / str(number) for number in range(len(UNFIT))]
     for folder, (name, version, keras) in zip(folders, UNFIT, strict=True):
@@ -85,7 +85,7 @@ def test_refuses_an_old_tensorflow_or_an_unsuitable_tf_keras(tmp_path, same_mess
     for error, (_, version, _) in zip(errors_of_import(*folders), UNFIT, strict=True):
         assert error.startswith("estimator_emb needs ") and f" {version}" in error
         assert "pip " in error
-        same_message(error)  # Compares the whole message with messages.json.
+        assert_recorded(error)
 
 
 @pytest.mark.parametrize(

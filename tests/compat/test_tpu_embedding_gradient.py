@@ -79,7 +79,7 @@ def test_a_used_collection_is_refused():
             ours.create_dummy_table_variables(fake_embedding())
 
 
-def test_warns_of_tables_without_gradients(monkeypatch, same_message):
+def test_warns_of_tables_without_gradients(monkeypatch, assert_recorded):
     """Of three models, all features, all but one of table user, and no features have a gradient."""
     said = []
     monkeypatch.setattr(ours.logging, "warning", lambda text, *args: said.append(text % args))
@@ -89,7 +89,7 @@ def test_warns_of_tables_without_gradients(monkeypatch, same_message):
                 for gradient in gradients:
                     v1.add_to_collection(f"tpu_embedding_gradients_table_{table}", gradient)
             ours.get_gradients_through_dummy_table_variables(fake_embedding())
-        same_message("\n".join(said))  # All lines until now. After the first model, none.
+        assert_recorded("\n".join(said))  # All lines until now. After the first model, none.
     of_second, *of_third = [line.partition(" has ")[0] for line in said]
     assert of_second == "Table user (id 0)"
     assert of_third == ["Table user (id 0)", "Table item (id 1)", "No table"]

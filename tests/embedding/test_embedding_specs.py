@@ -113,7 +113,7 @@ def test_a_clipping_limit_acts_before_the_limits_of_the_optimizer(own):
     np.testing.assert_array_equal(clipped, wanted)
 
 
-def test_lost_settings_are_reported(caplog, same_message):
+def test_lost_settings_are_reported(caplog, assert_recorded):
     """The spec and table t each lose two settings (t's clipping needs accumulation), u to w one."""
     spec = spec_of(
         t=ee.TableConfig(7, 3, hot_id_replication=True),
@@ -132,7 +132,7 @@ def test_lost_settings_are_reported(caplog, same_message):
     owners = [line.partition(": ")[0] for line in said]
     assert owners == ["EmbeddingConfigSpec"] * 2 + [f"Table {name!r}" for name in "ttuvw"]
     for line in said:
-        same_message(line)  # Compares it with messages.json: the setting, the effect, and advice.
+        assert_recorded(line)  # In messages.json: the setting, the effect, and advice.
     t, u, v, w = (got.features[f"x_{name}"].table.optimizer for name in "tuvw")
     assert (t.use_gradient_accumulation, t.clip_gradient_max) == (False, None)
     assert u is None

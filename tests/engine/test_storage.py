@@ -259,14 +259,14 @@ SERVERS = "divide them over parameter servers on several machines"
     ("device", "divide"), [(None, SERVERS), ("host", f"{SERVERS}, with use_tpu=False")]
 )
 def test_tables_larger_than_memory_are_refused(
-    device, divide, tmp_path, monkeypatch, caplog, same_message
+    device, divide, tmp_path, monkeypatch, caplog, assert_recorded
 ):
     caplog.set_level(logging.INFO, logger="estimator_emb")
     monkeypatch.setattr(sizes, "machine_memory", lambda: 25_000_000)
     train = estimator(tmp_path, device).train
     message = harness.refusal(MemoryError, train, both, max_steps=2)
     assert message.startswith(NEEDS) and divide in message
-    same_message(message)
+    assert_recorded(message)
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
     assert not list(tmp_path.glob("*.ckpt*"))
     monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)  # Predictions need no slots.

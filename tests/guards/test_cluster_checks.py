@@ -52,11 +52,11 @@ def test_an_emulated_tpu_may_have_an_evaluator(job, task, tmp_path):
     assert made.config.task_type == job
 
 
-def test_workers_without_a_parameter_server_are_refused(task, tmp_path, same_message):
+def test_workers_without_a_parameter_server_are_refused(task, tmp_path, assert_recorded):
     task("worker", cluster={job: [CLUSTER[job][0]] for job in ("chief", "worker")})
     message = harness.refusal(ValueError, make, tmp_path)
     assert "2 processes that train, and no parameter server" in message  # A chief and a worker.
-    same_message(message)
+    assert_recorded(message)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_sessions_get_device_filters(job, index, filters, task, tmp_path):
 
 
 def test_synchronous_training_is_refused_before_a_session(
-    task, tmp_path, monkeypatch, same_message
+    task, tmp_path, monkeypatch, assert_recorded
 ):
     task("chief")
 
@@ -98,7 +98,7 @@ def test_synchronous_training_is_refused_before_a_session(
     train = make(tmp_path, model_fn).train
     message = harness.refusal(ValueError, train, harness.input_fn_of([batch]), max_steps=1)
     assert message.startswith("SyncReplicasOptimizer makes workers take their steps together")
-    same_message(message)
+    assert_recorded(message)
     monkeypatch.delenv("TF_CONFIG")  # A process alone may use it: its training reaches this hook.
     ends = tf.compat.v1.train.SessionRunHook()
     ends.begin = lambda: 1 / 0

@@ -130,13 +130,13 @@ LEFT_OUT = {
 """Model -> the beginning of its warning."""
 
 
-def test_the_checks_of_models_name_what_each_leaves_out(caplog, same_message):
+def test_the_checks_of_models_name_what_each_leaves_out(caplog, assert_recorded):
     for build, begin in LEFT_OUT.items():
         caplog.clear()
         check(build)
         (line,) = harness.said(caplog)
         assert line.startswith(begin) and f", in {build.__name__}: " in line
-        same_message(line.partition(" The op '")[0])  # Compares it with tests/messages.json.
+        assert_recorded(line.partition(" The op '")[0])
 
 
 @pytest.mark.fast(1)

@@ -1,7 +1,7 @@
 """Training or evaluating nothing, or without labels, is an error. No steps left are logged.
 
 `make` returns a TPUEstimator with a table. The batches of `input_of(samples)` have 4 samples. WAYS
-says where an estimator runs: way -> arguments of `make`. `same_message` compares a
+says where an estimator runs: way -> arguments of `make`. `assert_recorded` compares a
 whole message with tests/messages.json.
 """
 
@@ -56,7 +56,7 @@ def check_reads_input(call, estimator, **kwargs):
     "way",
     [pytest.param(way, marks=[pytest.mark.slow] * (way != "host, pipelined")) for way in WAYS],
 )
-def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
+def test_a_run_without_batches_is_an_error(way, tmp_path, log, assert_recorded):
     """A training on the host, not pipelined, only warns: it ends without an error, as in stock."""
     estimator = make(tmp_path, **WAYS[way])
     raises_error = way.startswith("emulated") or "pipelined" in way  # The first lookup fails.
@@ -69,7 +69,7 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
         assert NOTHING_TO_TRAIN in "".join(log())
     message = check_input_ends(NOTHING_TO_EVALUATE, estimator.evaluate, input_of(0), steps=2)
     if way == "host, pipelined":
-        same_message(message)
+        assert_recorded(message)
     assert not list(tmp_path.glob("eval/events*"))  # No results were written.
     assert estimator.get_variable_value("global_step") == 2
     log()
@@ -80,7 +80,7 @@ def test_a_run_without_batches_is_an_error(way, tmp_path, log, same_message):
     assert log() == []
 
 
-def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
+def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, assert_recorded):
     """The hook saves where the input stands: at its end, from which the second training resumes."""
     estimator = without_tables(tmp_path)
     hooks = [CheckpointInputPipelineHook(estimator)]
@@ -89,7 +89,7 @@ def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, same_message):
     estimator.train(input_of(8), hooks=hooks)
     (line,) = (line for line in log() if line.startswith(NOTHING_TO_TRAIN))
     assert "if that was its end, nothing is left: repeat() the dataset" in line
-    same_message(line)
+    assert_recorded(line)
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path)
 
 
 @pytest.mark.parametrize("way", ["host", pytest.param("emulated, 2 cores", marks=pytest.mark.slow)])
-def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
+def test_untrained_weights_are_logged(way, tmp_path, log, assert_recorded):
     untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
     for call in ("evaluate", "predict"):
         check_reads_input(call, make(untrained, **WAYS[way]))
         (line,) = log()
         assert line.startswith(f"{call}: Could not find trained model in model_dir: {untrained}.")
-        same_message(line)
+        assert_recorded(line)
     estimator = make(trained, **WAYS[way])
     estimator.train(input_of(16), max_steps=1)
     result = estimator.evaluate(input_of(16), steps=2)
@@ -124,12 +124,12 @@ def test_untrained_weights_are_logged(way, tmp_path, log, same_message):
     assert estimator.evaluate(input_of(16), steps=2)["loss"] == result["loss"]
     (line,) = log()
     assert f"Only the weights that warm_start_from names come from {trained}" in line
-    same_message(line)
+    assert_recorded(line)
 
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("way", ["host", "emulated"])
-def test_a_reached_max_steps_is_logged(way, tmp_path, log, same_message):
+def test_a_reached_max_steps_is_logged(way, tmp_path, log, assert_recorded):
     estimator = make(tmp_path, **WAYS[way])
     estimator.train(input_of(16), max_steps=2)
     assert log() == []
@@ -137,7 +137,7 @@ def test_a_reached_max_steps_is_logged(way, tmp_path, log, same_message):
         estimator.train(input_of(16), max_steps=max_steps)
         (line,) = log()
         assert f"is at step 2, so max_steps={max_steps} is reached: nothing was trained" in line
-        same_message(line)
+        assert_recorded(line)
     harness.refusal(ValueError, estimator.train, input_of(16), max_steps=0)  # As stock.
     check_reads_input("train", estimator)  # With steps=1, there is a step to train.
     assert log() == []

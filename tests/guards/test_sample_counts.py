@@ -58,7 +58,7 @@ def reshapes_wrongly(features, labels, mode, params):
     ],
 )
 def test_only_shape_errors_name_wrong_numbers_of_samples(
-    cores, dense, labels, model, named, tmp_path, same_message
+    cores, dense, labels, model, named, tmp_path, assert_recorded
 ):
     with pytest.raises(ValueError) as error:
         build(tmp_path, cores, dense, labels, model)
@@ -67,7 +67,7 @@ def test_only_shape_errors_name_wrong_numbers_of_samples(
     assert [line.partition("expected.")[0] + "expected." for line in lines] == named
     assert all(REMEDY in line for line in lines[-1:])  # At the end of the message.
     if cores == 2 and model is model_fn:
-        same_message(lines[-1])
+        assert_recorded(lines[-1])
 
 
 ONE_LABEL = "labels['y'] has 1 sample, 4 expected: a loss may spread it over all of them."

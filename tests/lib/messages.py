@@ -18,7 +18,7 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture
-def same_message(request, tmp_path):
+def assert_recorded(request, tmp_path):
     """Returns a function that compares a whole message with the table's.
 
     The first call in a test compares the test's first message, the next call its second. The test's

@@ -40,7 +40,7 @@ def found(change, **kwargs):
 
 
 @pytest.mark.parametrize("mode", ["train", "eval"])
-def test_a_dlrm_passes_in_training_on_a_tpu_and_in_evaluation_on_the_host(mode, same_message):
+def test_a_dlrm_passes_in_training_on_a_tpu_and_in_evaluation_on_the_host(mode, assert_recorded):
     """The check treats a program for an emulated TPU (device 'host') like one for a TPU."""
     metrics = {}
     if mode == "eval":
@@ -61,7 +61,7 @@ def test_a_dlrm_passes_in_training_on_a_tpu_and_in_evaluation_on_the_host(mode, 
     # (125 + 625) rows * 16 floats are 48,000 bytes, 0.0458 MiB. In training, slots double them.
     size = {"train": "0.0916 MiB, 0.00056", "eval": "0.0458 MiB, 0.00028"}[mode]
     assert f"per core of 8: tables and slots {size} % of 16 GiB" in str(report)
-    same_message(str(report).replace(f"{report.op_count} ops", "N ops"))  # The whole report.
+    assert_recorded(str(report).replace(f"{report.op_count} ops", "N ops"))  # The whole report.
 
 
 def test_programs_off_a_tpu_are_checked_as_on_a_tpu():
@@ -89,13 +89,13 @@ def without_kernels(logits, features):
         return size + given + real + mean + number + w * total
 
 
-def test_ops_without_a_kernel_are_findings(same_message):
+def test_ops_without_a_kernel_are_findings(assert_recorded):
     """messages.json has a finding for each op that is named in a comment of `without_kernels`."""
     code, said = without_kernels.__code__, "\n".join(found(without_kernels))
     assert f"AsString (op 'AsString', dtype float32): {NO_KERNEL} {STRINGS}" in said
     place = re.compile(rf"{re.escape(code.co_filename)}:(\d+)")  # Lines count from the `def`.
     said = place.sub(lambda of: f"line {int(of[1]) - code.co_firstlineno}", said)
-    same_message("\n".join(sorted(said.splitlines())))  # Compares them with messages.json.
+    assert_recorded("\n".join(sorted(said.splitlines())))
 
 
 def test_supported_and_unneeded_ops_are_no_findings():
@@ -306,12 +306,12 @@ def test_failures_of_the_program_are_no_findings():
     assert message == f"model_fn failed at {line(change)}: KeyError: 'misspelt'"
 
 
-def test_an_indivisible_batch_is_a_finding(same_message):
+def test_an_indivisible_batch_is_a_finding(assert_recorded):
     report = check(programs.model_fn_with(), num_shards=3)
     (said,) = map(str, report.findings)
     assert said.startswith("use_tpu=True raises ValueError: train batch size 128 must be divisible")
     assert report.status == 1 and report.batch_per_core is None
-    same_message(report)  # Says that the step was not built, and names the finding.
+    assert_recorded(report)  # Says that the step was not built, and names the finding.
 
 
 @pytest.mark.parametrize(

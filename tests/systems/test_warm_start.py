@@ -117,7 +117,7 @@ def test_an_old_name_missing_in_the_checkpoint_is_refused(old, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["folder has no checkpoint", "checkpoint does not exist"])
-def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path, same_message):
+def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path, assert_recorded):
     start = tmp_path / "nowhere"
     given = ee.WarmStartSettings(str(start))
     if "folder" in what:
@@ -126,7 +126,7 @@ def test_a_warm_start_from_a_missing_checkpoint_is_refused(what, tmp_path, same_
     with pytest.raises(tf.errors.NotFoundError) as error:
         train_two(two_tables(tmp_path / "new", given))
     assert f"warm_start_from: this {what}: '{start}'." in str(error.value)
-    same_message(error.value)  # The whole text, in tests/messages.json, also says what to do.
+    assert_recorded(error.value)  # The whole text, in tests/messages.json, also says what to do.
 
 
 def test_a_pattern_of_slots_is_not_applied_to_an_evaluation_in_memory(old, tmp_path, caplog):
