@@ -144,10 +144,14 @@ def test_version_lists_packages_and_machine(capsys, monkeypatch, tmp_path):
     assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
 
 
-def test_run_passes_its_options_and_the_program_on():
-    with mock.patch.dict(os.environ), mock.patch.object(launch, "launch", return_value=5) as called:
+def test_run_passes_its_options_and_the_program_on(monkeypatch):
+    monkeypatch.delattr(ee, "__all__")  # As if the package was not imported yet.
+    level = {"TF_CPP_MIN_LOG_LEVEL": "0"}
+    launching = mock.patch.object(launch, "launch", return_value=5)
+    with mock.patch.dict(os.environ, level), launching as called:
         assert main_lib.main(["run", "--hosts", "--device=pjrt", "--seed=3", __file__, "x"]) == 5
         found = [os.environ[f"ESTIMATOR_EMB_{name}"] for name in ("DEVICE", "HOSTS")]
+    assert "TPUEstimator" in ee.__all__  # The package was imported, before `launch`.
     assert found == ["pjrt", "auto"] and called.call_args.kwargs["seed"] == 3
     assert called.call_args.args == ([__file__, "x"],)
 

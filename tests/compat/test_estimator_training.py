@@ -233,11 +233,13 @@ def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type
     assert estimator.log == [expected]
 
 
-def test_train_and_evaluate_without_a_cluster_runs_both_here(module):
+def test_train_and_evaluate_without_a_cluster_runs_both_here(module, caplog):
+    caplog.set_level("INFO", "tensorflow")
     estimator = Estimator(Config("independent_worker", None, Strategy(), Strategy()))
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
     alone = ({}, None, None, "", "", True, 0, 1, 0)
     assert [called[:2] for called in estimator.log] == [("train", alone), ("evaluate", alone)]
+    assert module is not ours or caplog.text.count("RunConfig of this task: {") == 2
 
 
 @pytest.mark.parametrize("method", ["train", "evaluate"])

@@ -132,6 +132,7 @@ def test_only_keras_classes_in_the_graph_of_a_model_fn_become_legacy():
             pass
         made = optimizers.Adam(0.25)  # After model_fn.
         assert isinstance(made, optimizers.Optimizer)
+    assert tf.Module.__new__ is object.__new__  # It has a base class in common with optimizers.
     # The rate is a number, and so fits other graphs.
     assert legacy_optimizers.legacy_of(made).get_config()["learning_rate"] == 0.25
     with legacy_optimizers.made():
