@@ -4,6 +4,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_estimator.python.estimator.canned import optimizers as of_canned
 from tensorflow_estimator.python.estimator.head.regression_head import RegressionHead
 
 import estimator_emb as ee
@@ -136,6 +137,9 @@ def test_only_keras_classes_in_the_graph_of_a_model_fn_become_legacy():
     # The rate is a number, and so fits other graphs.
     assert legacy_optimizers.legacy_of(made).get_config()["learning_rate"] == 0.25
     with legacy_optimizers.made():
+        for given in (made, lambda: made):  # A canned estimator takes either.
+            taken = of_canned.get_optimizer_instance_v2(given)
+            assert isinstance(taken, optimizers.legacy.Adam)
         assert isinstance(optimizers.Adam(0.1), optimizers.Optimizer)  # Eagerly.
         with tf.Graph().as_default():
             assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad  # A class of another package.
