@@ -1,5 +1,6 @@
 """estimator-emb run: programs find the same modules as with Python, and an emulated TPU."""
 
+import ctypes
 import os
 import platform
 import signal
@@ -14,6 +15,7 @@ import tensorflow as tf
 from packaging import version
 
 import estimator_emb as ee
+from estimator_emb import cli
 from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import launch
 
@@ -142,6 +144,18 @@ def test_version_lists_packages_and_machine(capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     main_lib.main(["--version"])
     assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
+
+
+def test_a_command_imports_the_package_and_looks_for_gpus_without_a_driver(monkeypatch):
+    """TensorFlow complains about a missing driver when it looks for GPUs; here that is hidden."""
+    monkeypatch.delattr(ee, "__all__")  # As if the package was not imported yet.
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
+    monkeypatch.setattr(ctypes, "CDLL", mock.Mock(side_effect=OSError))
+    monkeypatch.setattr(tf.config, "list_physical_devices", looks := mock.Mock())
+    cli.load_package()
+    assert "TPUEstimator" in ee.__all__
+    looks.assert_called_once_with()
 
 
 def test_run_passes_its_options_and_the_program_on(monkeypatch):
