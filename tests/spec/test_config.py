@@ -15,7 +15,7 @@ from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
 from estimator_emb.reporting import console, program_calls
 from estimator_emb.spec import column_ids, config, options, tf_config
-from estimator_emb.spec.resolved import Feature, Table, tables_of
+from estimator_emb.spec.resolved import Feature, Table, tables_of, with_own_keys
 
 NAN = float("nan")
 ADAGRAD = ee.AdagradParameters(0.1)
@@ -254,12 +254,14 @@ def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
     columns = [item_column(2), *[item_column(3)] * 2, zeros]  # One is given twice.
     spec = ee.EmbeddingConfigSpec(columns, ADAGRAD)
     tables = tables_of(spec, off_tpu=True)
+    keys = ["item", "item/item_embedding", "item/item_embedding_1"]
     assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
-        ("tbl_item", 2, "item"),
-        ("tbl_item_1", 3, "item/item_embedding"),
-        ("tbl_item_2", 3, "item/item_embedding_1"),
+        ("tbl_item", 2, keys[0]),
+        ("tbl_item_1", 3, keys[1]),
+        ("tbl_item_2", 3, keys[2]),
     ]
-    assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
+    assert with_own_keys(tables, {"item": [4]}) == dict.fromkeys(keys, [4])
+    assert with_own_keys(tables, {"other": [4]}) == {"other": [4]}  # Refused later.
     assert "used with multiple embeddings" in harness.refusal(ValueError, tables_of, spec)
 
 
