@@ -15,7 +15,6 @@ import tensorflow as tf
 from packaging import version
 
 import estimator_emb as ee
-from estimator_emb import cli
 from estimator_emb.cli import main as main_lib
 from estimator_emb.legacy import launch
 
@@ -146,26 +145,17 @@ def test_version_lists_packages_and_machine(capsys, monkeypatch, tmp_path):
     assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
 
 
-def test_a_command_imports_the_package_and_looks_for_gpus_without_a_driver(monkeypatch):
-    """TensorFlow complains about a missing driver when it looks for GPUs; here that is hidden."""
+def test_run_imports_the_package_and_passes_its_options_and_the_program_on(monkeypatch):
     monkeypatch.delattr(ee, "__all__")  # As if the package was not imported yet.
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
     monkeypatch.setattr(tf.test, "is_built_with_cuda", lambda: True)
-    monkeypatch.setattr(ctypes, "CDLL", mock.Mock(side_effect=OSError))
+    monkeypatch.setattr(ctypes, "CDLL", mock.Mock(side_effect=OSError))  # There is no driver.
     monkeypatch.setattr(tf.config, "list_physical_devices", looks := mock.Mock())
-    cli.load_package()
-    assert "TPUEstimator" in ee.__all__
-    looks.assert_called_once_with()
-
-
-def test_run_passes_its_options_and_the_program_on(monkeypatch):
-    monkeypatch.delattr(ee, "__all__")  # As if the package was not imported yet.
-    level = {"TF_CPP_MIN_LOG_LEVEL": "0"}
     launching = mock.patch.object(launch, "launch", return_value=5)
-    with mock.patch.dict(os.environ, level), launching as called:
+    with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="0"), launching as called:
         assert main_lib.main(["run", "--hosts", "--device=pjrt", "--seed=3", __file__, "x"]) == 5
         found = [os.environ[f"ESTIMATOR_EMB_{name}"] for name in ("DEVICE", "HOSTS")]
-    assert "TPUEstimator" in ee.__all__  # The package was imported, before `launch`.
+    assert "TPUEstimator" in ee.__all__
+    looks.assert_called_once_with()  # So that TensorFlow's error about the driver is hidden.
     assert found == ["pjrt", "auto"] and called.call_args.kwargs["seed"] == 3
     assert called.call_args.args == ([__file__, "x"],)
 

@@ -152,12 +152,6 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS")
     monkeypatch.setattr(installed, "version", {"tf-keras": "2.15.0"}.get)
     assert "is 2.15.0: pip" in harness.refusal(ImportError, required, Model=tf.keras.Model)
-    # TensorFlow 2.15 itself has Keras 2, and takes it from tf-keras only if the variable says so.
-    monkeypatch.setattr(installed, "tensorflow", lambda: Namespace(__version__="2.15.1"))
-    monkeypatch.setattr(installed, "version", {"tf-keras": "2.14.0"}.get)
-    legacy_keras.require()
-    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    assert "is 2.14.0: pip" in harness.refusal(ImportError, legacy_keras.require)
 
 
 WHERE_KERAS_IS = """

@@ -22,11 +22,6 @@ START = np.array([[1.0, -2.0], [0.5, 0.25], [-1.5, 3.0], [2.0, 0.75]], np.float3
 every_optimizer = pytest.mark.parametrize("ours", TF2_OPTIMIZERS, ids=by_name)
 
 
-def test_other_names_are_missing():
-    """Some names of the module are loaded when a program asks for them."""
-    assert not hasattr(embedding, "no_such_name") and hasattr(embedding, "to_tensorflow")
-
-
 @every_optimizer
 def test_docstring_says_everything(ours):
     """A docstring also says for which of its arguments the legacy class has no default."""
