@@ -171,7 +171,7 @@ def test_an_import_error_with_a_pip_command_is_a_line(monkeypatch, capsys):
         with contextlib.nullcontext() if is_line else pytest.raises(ImportError):
             assert main_lib.main(["run"]) == 2
         assert capsys.readouterr().err == (f"estimator-emb: {error}\n" if is_line else "")
-    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")  # The import is not quiet.
     monkeypatch.delattr(ee, "__all__")  # As if the package was not imported yet.
     with pytest.raises(BrokenPipeError):  # `main` ends without a line, as its reader is gone.
         parsing.prints_errors(mock.Mock(side_effect=BrokenPipeError))(None)

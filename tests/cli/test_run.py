@@ -151,7 +151,7 @@ def test_run_imports_the_package_and_passes_its_options_and_the_program_on(monke
     monkeypatch.setattr(ctypes, "CDLL", mock.Mock(side_effect=OSError))  # There is no driver.
     monkeypatch.setattr(tf.config, "list_physical_devices", looks := mock.Mock())
     launching = mock.patch.object(launch, "launch", return_value=5)
-    with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="0"), launching as called:
+    with mock.patch.dict(os.environ, TF_CPP_MIN_LOG_LEVEL="0"), launching as called:  # Not quiet.
         assert main_lib.main(["run", "--hosts", "--device=pjrt", "--seed=3", __file__, "x"]) == 5
         found = [os.environ[f"ESTIMATOR_EMB_{name}"] for name in ("DEVICE", "HOSTS")]
     assert "TPUEstimator" in ee.__all__

@@ -254,13 +254,14 @@ def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
     columns = [item_column(2), *[item_column(3)] * 2, zeros]  # One is given twice.
     spec = ee.EmbeddingConfigSpec(columns, ADAGRAD)
     tables = tables_of(spec, off_tpu=True)
-    keys = ["item", "item/item_embedding", "item/item_embedding_1"]
     assert [(table.name, table.config.dimension, table.features[0].key) for table in tables] == [
-        ("tbl_item", 2, keys[0]),
-        ("tbl_item_1", 3, keys[1]),
-        ("tbl_item_2", 3, keys[2]),
+        ("tbl_item", 2, "item"),
+        ("tbl_item_1", 3, "item/item_embedding"),
+        ("tbl_item_2", 3, "item/item_embedding_1"),
     ]
-    assert with_own_keys(tables, {"item": [4]}) == dict.fromkeys(keys, [4])
+    assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
+    copied = with_own_keys(tables, {"item": [4]})
+    assert copied == {"item": [4], "item/item_embedding": [4], "item/item_embedding_1": [4]}
     assert with_own_keys(tables, {"other": [4]}) == {"other": [4]}  # Refused later.
     assert "used with multiple embeddings" in harness.refusal(ValueError, tables_of, spec)
 
