@@ -92,7 +92,6 @@ def should_run_distribute_coordinator(config) -> bool:
 
 def _apply_worker_context(config, context) -> None:
     cluster, task_type = context.cluster_spec, context.task_type
-    config._service = None
     config._cluster_spec = cluster
     config._task_type = task_type
     config._task_id = context.task_id

@@ -27,14 +27,9 @@ class ColumnLookup:
             tf.stack([tf.size(values, out_type=tf.int64), tf.constant(1, tf.int64)]),
         )
         ids = self.column._transform_input_tensor(one_per_row).values
+        default = getattr(self.column, "default_value", None) or 0
         # TensorFlow's columns leave out any id below 0.
-        return tf.maximum(ids, -1) if self.otherwise < -1 else ids
-
-    @property
-    def otherwise(self) -> int:
-        """The id of values that the column does not know."""
-        default = getattr(self.column, "default_value", None)
-        return -1 if default is None else default
+        return tf.maximum(ids, -1) if default < -1 else ids
 
 
 def string_lookup(categorical_column: Any) -> ColumnLookup | None:

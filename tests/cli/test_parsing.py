@@ -158,6 +158,8 @@ def test_help_needs_no_tensorflow():
     assert wrong[2].endswith(". See estimator-emb --help.\n") and wrong[0] == 2
     for name, (status, output, _) in zip(names, helps, strict=True):
         assert status == 0 and output.startswith(f"usage: estimator-emb {name} ")
+        of_program = f"\n       estimator-emb {name} [options] -m MODULE [its arguments]\n"
+        assert (of_program in output) == (name in OF_PROGRAMS)
         assert main_lib.SUBCOMMANDS[name] in output
 
 
@@ -169,8 +171,11 @@ def test_an_import_error_with_a_pip_command_is_a_line(monkeypatch, capsys):
         with contextlib.nullcontext() if is_line else pytest.raises(ImportError):
             assert main_lib.main(["run"]) == 2
         assert capsys.readouterr().err == (f"estimator-emb: {error}\n" if is_line else "")
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")  # The import is not quiet.
+    monkeypatch.delattr(ee, "__all__")  # As if the package was not imported yet.
     with pytest.raises(BrokenPipeError):  # `main` ends without a line, as its reader is gone.
         parsing.prints_errors(mock.Mock(side_effect=BrokenPipeError))(None)
+    assert "TPUEstimator" in ee.__all__
 
 
 @pytest.mark.parametrize(

@@ -226,18 +226,20 @@ EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)  # It must not s
     ],
 )
 def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type, index, expected):
-    """A task uses a copy of the estimator with its own settings; worker 1 is the fourth task."""
+    """A task has a copy of the estimator, with TF_CONFIG's cluster. Worker 1 is the fourth task."""
     monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, task_type, index)))
-    estimator = Estimator(Config("independent_worker", CLUSTER, Strategy()))
+    estimator = Estimator(Config("independent_worker", NO_EVALUATOR, Strategy()))
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
     assert estimator.log == [expected]
 
 
-def test_train_and_evaluate_without_a_cluster_runs_both_here(module):
+def test_train_and_evaluate_without_a_cluster_runs_both_here(module, caplog):
+    caplog.set_level("INFO", "tensorflow")
     estimator = Estimator(Config("independent_worker", None, Strategy(), Strategy()))
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)
     alone = ({}, None, None, "", "", True, 0, 1, 0)
     assert [called[:2] for called in estimator.log] == [("train", alone), ("evaluate", alone)]
+    assert module is not ours or caplog.text.count("RunConfig of this task: {") == 2
 
 
 @pytest.mark.parametrize("method", ["train", "evaluate"])

@@ -135,10 +135,12 @@ def test_refuses_a_protobuf_that_cannot_write_graphs(tmp_path):
         ("2.22.0rc0", "7.37.0rc1", "2.21.0"),
         ("2.22.0", "7.37.0", "2.22.0"),
         ("2.23.0", "7.37.0", "2.21.0"),
+        ("2.21.0", "6.33.0", None),  # Another tool than pip installed tf-keras.
     ],
 )
 def test_check_beside_accepts_packages_that_fit(monkeypatch, tensorflow, protobuf, tf_keras):
     monkeypatch.setattr(installed, "version", {"protobuf": protobuf, "tf-keras": tf_keras}.get)
+    monkeypatch.setitem(sys.modules, "tf_keras", types.SimpleNamespace(__spec__="found"))
     installed.check_beside(tensorflow, needs_tf_keras=True)  # Raises no ImportError.
 
 

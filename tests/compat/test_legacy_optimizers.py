@@ -4,6 +4,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_estimator.python.estimator.canned import optimizers as of_canned
 from tensorflow_estimator.python.estimator.head.regression_head import RegressionHead
 
 import estimator_emb as ee
@@ -132,9 +133,12 @@ def test_only_keras_classes_in_the_graph_of_a_model_fn_become_legacy():
             pass
         made = optimizers.Adam(0.25)  # After model_fn.
         assert isinstance(made, optimizers.Optimizer)
+    assert tf.Module.__new__ is object.__new__  # It has a base class in common with optimizers.
     # The rate is a number, and so fits other graphs.
     assert legacy_optimizers.legacy_of(made).get_config()["learning_rate"] == 0.25
     with legacy_optimizers.made():
+        of_canned_estimator = of_canned.get_optimizer_instance_v2(made)
+        assert isinstance(of_canned_estimator, optimizers.legacy.Adam)
         assert isinstance(optimizers.Adam(0.1), optimizers.Optimizer)  # Eagerly.
         with tf.Graph().as_default():
             assert type(ee.keras.Adagrad(0.1)) is ee.keras.Adagrad  # A class of another package.

@@ -13,9 +13,9 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.compat.internals.tpu_estimator import StockTPUConfig
 from estimator_emb.optimizers import PARAMETERS, TF2_OPTIMIZERS
-from estimator_emb.reporting import console
+from estimator_emb.reporting import console, program_calls
 from estimator_emb.spec import column_ids, config, options, tf_config
-from estimator_emb.spec.resolved import Feature, Table, tables_of
+from estimator_emb.spec.resolved import Feature, Table, tables_of, with_own_keys
 
 NAN = float("nan")
 ADAGRAD = ee.AdagradParameters(0.1)
@@ -260,6 +260,9 @@ def test_columns_that_read_the_same_key_have_their_own_tables_off_a_tpu():
         ("tbl_item_2", 3, "item/item_embedding_1"),
     ]
     assert all(table.features[0].column for table in tables)  # To read "item" for its own key.
+    copied = with_own_keys(tables, {"item": [4]})
+    assert copied == {"item": [4], "item/item_embedding": [4], "item/item_embedding_1": [4]}
+    assert with_own_keys(tables, {"other": [4]}) == {"other": [4]}  # Refused later.
     assert "used with multiple embeddings" in harness.refusal(ValueError, tables_of, spec)
 
 
@@ -313,6 +316,20 @@ def test_a_foreign_class_of_the_same_name_is_refused():
     assert said.endswith("the config of table 't' must be a TableConfig; got foreign.")
 
 
+def test_errors_of_constructors_show_only_the_programs_lines():
+    for call in (
+        lambda: ee.TableConfig(0, 2),
+        lambda: ee.EmbeddingConfigSpec(**dicts(), clipping_limit=0),
+        lambda: ee.TPUConfig(device="x"),
+        lambda: ee.RunConfig(save_summary_steps=-1),
+    ):
+        with pytest.raises(ValueError, match="must be|should be") as raised:
+            call()
+        files = {str(entry.path) for entry in raised.traceback}
+        # Before Python 3.11, the file that shortens tracebacks stays in them.
+        assert files - {program_calls.__file__} == {__file__}
+
+
 def test_additions_are_the_keyword_only_fields_of_tpu_config():
     """Keeps the fields that we add outside of the tuple, which is that of tensorflow-estimator."""
     own = {
@@ -352,6 +369,7 @@ def test_choices_of_devices_without_effect_are_logged(monkeypatch, caplog):
     """Calls what TPUEstimator calls if use_tpu=False, where only the host trains."""
     caplog.set_level("INFO", "estimator_emb")
     monkeypatch.setattr(console, "_logged", set())
+    options.say_unused(ee.RunConfig())  # Says nothing, as the environment chooses no device.
     monkeypatch.setenv("ESTIMATOR_EMB_TABLES", "device")
     options.say_unused(ee.RunConfig(ee.TPUConfig(device="emulate")))
     choices = "TPUConfig(device='emulate') and ESTIMATOR_EMB_TABLES=device"

@@ -96,7 +96,7 @@ class Changes(contextlib.ExitStack):
 
     def wrap(self, owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         """Replaces a function by `make(function)`, unless this method has already wrapped it."""
-        function = vars(owner).get(name) or getattr(owner, name)
+        function = getattr(owner, name)
         if function is not self._wrapped.get((owner, name)):
             wrapper = functools.wraps(function)(make(function))
             self._wrapped[owner, name] = wrapper

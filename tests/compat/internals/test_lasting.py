@@ -1,16 +1,12 @@
 """The page about importing lists all changes that last until the process ends."""
 
-import pathlib
 import re
-import subprocess
-import sys
 
+import processes
 import pytest
 
-import estimator_emb
-
-PACKAGE = pathlib.Path(estimator_emb.__file__).parent
-PAGE = PACKAGE.parent / "docs" / "importing.md"
+PACKAGE = processes.ROOT / "estimator_emb"
+PAGE = processes.ROOT / "docs" / "importing.md"
 
 EVERYTHING = """
 from estimator_emb.compat.internals.patches import LASTING
@@ -50,8 +46,7 @@ def test_runs_every_file_with_lasting_changes():
 
 @pytest.mark.slow
 def test_docs_page_lists_all_lasting_changes():
-    done = subprocess.run([sys.executable, "-c", EVERYTHING], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = processes.run_python("-c", EVERYTHING, status=0)
     # Keras 3 is optional, and Keras 2 has two names.
     changed = {re.sub(r"^(tf_keras|keras)\.src\.", "keras.", name) for name in done.stdout.split()}
     section = PAGE.read_text().partition("## What lasts until the process ends")[2]
