@@ -346,8 +346,13 @@ def unshown_calls(facts: Facts, spec: Any) -> None:
     if not any(found.values()) or not facts.call.training or spec.train_op is None:
         return
     run = facts.ops.run_in_training(spec)
+    if run is None:
+        return
+    # An evaluation runs what leads to its metrics.
+    metrics = [getattr(spec, name, None) for name in ("eval_metric_ops", "eval_metrics")]
+    evaluated = facts.ops.leading_to(metrics)
     for what, of_kind in found.items():
-        unrun = [op for op in of_kind if run is not None and op not in run]
+        unrun = [op for op in of_kind if op not in run and op not in evaluated]
         if unrun and frames.made_by(unrun[0]):
             _say_of(
                 unrun[0],

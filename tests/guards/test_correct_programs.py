@@ -27,6 +27,9 @@ from small_programs import (
 from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable, negated_phase
 
 import estimator_emb as ee
+from estimator_emb.guards import steps
+from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.events import Facts
 
 v1 = tf.compat.v1
 losses = v1.losses
@@ -270,6 +273,21 @@ def test_variables_that_the_program_may_set_are_not_named(caplog):
     assert harness.said(caplog) == []
     check(test_left_out.without_own_average, scaffold=v1.train.Scaffold(init_fn=print))
     assert len(harness.said(caplog)) == 1  # An update is no first value.
+
+
+def test_what_an_evaluation_prints_and_asserts_causes_no_warning(caplog):
+    """A training builds the metrics too, although only evaluations run them."""
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [4, 3])
+        with tf.control_dependencies([tf.print("x", x), tf.debugging.assert_less(x, 100.0)]):
+            seen = tf.identity(x)
+        given = {"mode": "train", "loss": linear(x, X[:, :1]), "train_op": tf.no_op()}
+        for spec in (
+            ee.EstimatorSpec(**given, eval_metric_ops={"mean": v1.metrics.mean(seen)}),
+            ee.TPUEstimatorSpec(**given, eval_metrics=(v1.metrics.mean, {"values": seen})),
+        ):
+            steps.unshown_calls(Facts(Call(Runs.LOCAL, mode="train")), spec)
+            assert harness.said(caplog) == []
 
 
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):
