@@ -33,10 +33,6 @@ _ENDS = _STOPS.union("OnesLike Rank Shape ShapeN Size VariableShape ZerosLike".s
 
 _UNWRITTEN = re.compile(r"(?:.*/)?write_summary(?:_\d+)?/Const(?:_\d+)?")
 """Matches the op that a TensorFlow 2 summary leaves in a graph if no writer is set."""
-_CALLS = {
-    "tf.print prints nothing": "tf.print(...)",
-    "An assertion checks nothing": "tf.debugging.assert_...(...)",
-}
 _GUARDS = ("If", "StatelessIf")
 """Types of the op around an assertion."""
 _ASSERTS = ("ops/check_ops.py", "ops/control_flow_assert.py")
@@ -337,23 +333,27 @@ def unshown_calls(facts: Facts, spec: Any) -> None:
             "use the function of tf.compat.v1.summary of the same name.",
             facts.call,
         )
-    found = {
-        "tf.print prints nothing": facts.ops.typed("PrintV2"),
-        "An assertion checks nothing": [
-            op for op in facts.ops.typed("Assert", *_GUARDS) if _asserts(op)
-        ],
-    }
-    if not any(found.values()) or not facts.call.training or spec.train_op is None:
+    prints = facts.ops.typed("PrintV2")
+    asserts = [op for op in facts.ops.typed("Assert", *_GUARDS) if _asserts(op)]
+    if not (prints or asserts) or not facts.call.training or spec.train_op is None:
         return
     run = facts.ops.run_in_training(spec)
-    for what, of_kind in found.items():
-        unrun = [op for op in of_kind if run is not None and op not in run]
+    if run is None:
+        return
+    # An evaluation runs what leads to its metrics.
+    metrics = [getattr(spec, name, None) for name in ("eval_metric_ops", "eval_metrics")]
+    evaluated = facts.ops.leading_to(metrics)
+    for what, call, of_kind in (
+        ("tf.print prints nothing", "tf.print(...)", prints),
+        ("An assertion checks nothing", "tf.debugging.assert_...(...)", asserts),
+    ):
+        unrun = [op for op in of_kind if op not in run and op not in evaluated]
         if unrun and frames.made_by(unrun[0]):
             _say_of(
                 unrun[0],
                 f"{what} in a model_fn unless a step runs the op that it returns: put it "
                 "into tf.control_dependencies around the train_op, or write "
-                f"train_op = tf.group(train_op, {_CALLS[what]}).",
+                f"train_op = tf.group(train_op, {call}).",
                 facts.call,
             )
 

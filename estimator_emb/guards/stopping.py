@@ -64,7 +64,7 @@ def agree(number: int) -> None:
 
 
 @contextlib.contextmanager
-def at_end_of_step(model_dir: str, is_chief: bool, alone: bool = True) -> Iterator[list[Any]]:
+def at_end_of_step(model_dir: str, is_chief: bool, alone: bool) -> Iterator[list[Any]]:
     """Makes SIGTERM, SIGHUP and Ctrl-C end the training in this context after the current step.
 
     Yields the hooks that the training needs. Raises KeyboardInterrupt or SystemExit after a signal.

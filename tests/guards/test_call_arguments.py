@@ -77,7 +77,7 @@ def test_wrong_arguments_are_explained(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["plain", "emulated"])
-def test_what_model_fn_does_not_return_is_named(kind, tmp_path):
+def test_what_model_fn_does_not_return_is_named(kind, tmp_path, caplog):
     def returns(change):
         estimator = harness.of_kind(kind, lambda *given: change(model(*given)), tmp_path)
         return harness.refusal(ValueError, estimator.train, input_fn, steps=1)
@@ -85,6 +85,7 @@ def test_what_model_fn_does_not_return_is_named(kind, tmp_path):
     assert "return an EstimatorSpec." in returns(lambda spec: None)
     assert "Is its `return` missing?" in returns(lambda spec: None)
     assert "train_op; it returned None." in returns(lambda spec: spec._replace(train_op=None))
+    assert harness.said(caplog) == []  # The error is enough.
 
 
 def test_a_single_hook_of_a_spec_is_told_of_lists(tmp_path):

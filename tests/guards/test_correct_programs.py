@@ -27,6 +27,9 @@ from small_programs import (
 from test_left_out import PENALTY, by_argmax, lost_penalty, lost_penalty_of_variable, negated_phase
 
 import estimator_emb as ee
+from estimator_emb.guards import steps
+from estimator_emb.guards.call import Call, Runs
+from estimator_emb.guards.events import Facts
 
 v1 = tf.compat.v1
 losses = v1.losses
@@ -215,7 +218,8 @@ def updates_of_others(x, labels):
 
 
 def calls_of_tensorflow_2(x, labels):
-    v1.summary.scalar("mean", tf.reduce_mean(x))
+    with tf.control_dependencies([tf.print("summarized", x)]):
+        v1.summary.scalar("mean", tf.reduce_mean(x))
     with tf.summary.create_file_writer("unused").as_default(), tf.summary.record_if(True):
         tf.summary.scalar("mean", tf.reduce_mean(x), step=v1.train.get_global_step())
     # TensorFlow's own assertion is unused.
@@ -272,6 +276,21 @@ def test_variables_that_the_program_may_set_are_not_named(caplog):
     assert len(harness.said(caplog)) == 1  # An update is no first value.
 
 
+def test_what_an_evaluation_prints_and_asserts_causes_no_warning(caplog):
+    """A training builds the metrics too, although only evaluations run them."""
+    facts = Facts(Call(Runs.LOCAL, mode="train"))
+    with tf.Graph().as_default():
+        x = v1.placeholder(tf.float32, [4, 3])
+        with tf.control_dependencies([tf.print("x", x), tf.debugging.assert_less(x, 100.0)]):
+            seen = tf.identity(x)
+        given = {"mode": "train", "loss": linear(x, X[:, :1]), "train_op": tf.no_op()}
+        mean = {"mean": v1.metrics.mean(seen)}
+        steps.unshown_calls(facts, ee.EstimatorSpec(**given, eval_metric_ops=mean))
+        of_tpu = (v1.metrics.mean, {"values": seen})
+        steps.unshown_calls(facts, ee.TPUEstimatorSpec(**given, eval_metrics=of_tpu))
+    assert harness.said(caplog) == []
+
+
 def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):
     """The train_op leaves out the moving averages, but what a hook runs is unknown."""
 
@@ -280,6 +299,8 @@ def test_updates_run_by_a_hook_cause_no_warning(tmp_path, caplog):
 
     runs_updates = harness.Reads(lambda: v1.get_collection(v1.GraphKeys.UPDATE_OPS))
     build_graph("train", make("plain", tmp_path, build), hooks=[runs_updates])
+    check(test_left_out.without_updates, training_hooks=[runs_updates])
+    check(test_left_out.without_updates, training_chief_hooks=[runs_updates])
     assert harness.said(caplog) == []
 
 

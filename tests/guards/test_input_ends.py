@@ -4,7 +4,9 @@
 says where an estimator runs: way -> arguments of `make`.
 """
 
+import itertools
 import logging
+import types
 
 import harness
 import numpy as np
@@ -122,10 +124,12 @@ def test_predict_answers_before_it_reads_the_next_batch(way, tmp_path):
     assert answered == [answered[0], answered[1]] * 2 and answered[0] != answered[1]
 
 
-def test_the_programs_own_prefetch_is_kept():
+def test_only_predictions_without_a_prefetch_of_the_program_read_late():
     """A prediction's dataset gets an option against a prefetch, unless the program sets it."""
     predict, given = Call(Runs.PLAIN, "predict"), tf.data.Dataset.range(3)
     assert guarded_input.with_late_reads(predict, given) is not given
+    for other in (Call(Runs.PLAIN, "train"), Call(Runs.EMULATED, "predict")):
+        assert guarded_input.with_late_reads(other, given) is given  # TensorFlow reads ahead.
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = True
     asked = given.with_options(options)
@@ -137,7 +141,8 @@ def test_the_programs_own_prefetch_is_kept():
 @pytest.mark.parametrize("way", ["plain", "local"])
 def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkeypatch):
     """Only if the dataset repeats and the program gives no steps, and only once."""
-    monkeypatch.setattr(guarded_input, "_MINUTE", 0.0)  # It is reported after a minute.
+    clock = itertools.count(step=30)  # Half a minute passes between two looks at the clock.
+    monkeypatch.setattr(guarded_input, "time", types.SimpleNamespace(monotonic=clock.__next__))
 
     def batch(number):
         ends = tf.debugging.assert_less(number, np.int64(5), "ends this test")
@@ -154,7 +159,7 @@ def test_an_evaluation_that_never_ends_is_reported(way, tmp_path, caplog, monkey
     with pytest.raises(tf.errors.OpError, match="ends this test"):
         estimator.evaluate(batches)
     assert len([line for line in harness.said(caplog) if "never ends" in line]) == 1
-
+    assert next(clock) == 120  # It began at 0 and looked at 30, 60 and 90: then a minute was over.
     caplog.clear()
     estimator.evaluate(lambda params=None: batches().take(3))
     estimator.evaluate(batches, steps=3)

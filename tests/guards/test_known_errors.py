@@ -163,7 +163,8 @@ def test_a_missing_key_of_another_dict_is_not_told_the_features(read, key, tmp_p
     """The program's params lack the key. The names of the batch's features would mislead."""
 
     def model_fn(features, labels, mode, params):
-        return read(params)
+        given = params
+        return read(given)
 
     estimator = tf.estimator.Estimator(model_fn, str(tmp_path), params={})
     with pytest.raises(KeyError) as error:

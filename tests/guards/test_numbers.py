@@ -126,8 +126,8 @@ def test_nan_of_the_model_names_ops_and_five_variables(tmp_path):
     def outputs(x):
         y = linear(x) + sum(v1.get_variable(f"v{one}", [1]) for one in range(3))
         for dtype in (tf.float32, tf.bfloat16, tf.complex64):
-            of_dtype = tf.cast(y, dtype) ** tf.constant(2, dtype) / tf.constant(3, dtype)
-            y += tf.cast(tf.math.real(of_dtype), y.dtype)
+            of_dtype = tf.cast(y, dtype) ** tf.constant(2, dtype) / tf.constant(1, dtype)
+            y += tf.cast(tf.math.real(of_dtype), y.dtype) ** tf.constant(0.0)
         return tf.sqrt(tf.math.log(-1.0 - y * y))  # NaN of a negative number.
 
     lines = failure(make("plain", tmp_path, outputs), input_of(X))
@@ -260,7 +260,7 @@ def test_the_check_adds_few_ops_and_copies_nothing(cpus, added, reads, tmp_path)
     assert not sum(part.total_bytes for read in hook.reads for part in read.memory)  # No copies.
     # Of the table and its slot. A plain read would copy them, because single rows are updated.
     assert hook.added.count("ReadVariableOp") == added
-    assert len(hook.added) < 20
+    assert len(hook.added) < 20 and "All" not in hook.added  # One loss needs no reduction.
 
 
 @pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])

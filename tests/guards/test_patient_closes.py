@@ -1,5 +1,6 @@
 """A call ends when its dataset's op has ended, as on stock. After a second it says so."""
 
+import ctypes
 import gc
 import signal
 import subprocess
@@ -55,6 +56,7 @@ def test_a_call_says_that_it_waits_for_its_dataset(kind, call, tmp_path, caplog,
         if i == AHEAD:
             reached.set()
             processes.until(lambda: f"{call}: {SAID}" in caplog.text)
+            assert ctypes.pythonapi.PyOS_getsig(signal.SIGINT) == 0  # C's default ends the process.
             time.sleep(0.2)  # A call that did not wait would return now, before `ended`.
             ended.set()
         return np.int64(i)

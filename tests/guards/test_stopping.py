@@ -5,6 +5,7 @@ where it runs: way -> arguments of `make`.
 """
 
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -41,6 +42,8 @@ def input_that_sends(number, batch, repeat=1):
         if len(read) == batch:
             for _ in range(repeat):
                 os.kill(os.getpid(), number)
+            if repeat > 1:  # Another thread receives it: the main thread waits in TensorFlow.
+                processes.until(stopping.received)
         return ids
 
     def input_fn(params):
@@ -116,16 +119,16 @@ def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
     assert stopping.received() == 0  # No training runs any more.
 
 
-def test_another_signal_ends_the_process_at_once(monkeypatch, capsys):
+def test_another_signal_ends_the_process_at_once(monkeypatch):
     monkeypatch.setattr(stopping, "_SAME_SIGNAL_SECONDS", 0.0)  # None is taken for a repetition.
-    monkeypatch.setattr(os, "_exit", lambda status: print(status, file=sys.stderr))
-    with pytest.raises(SystemExit), stopping.at_end_of_step(model_dir="", is_chief=True):
+    written, ended = io.BytesIO(), []
+    monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(written))  # Keeps lines until a flush.
+    monkeypatch.setattr(os, "_exit", lambda status: ended.append((status, written.getvalue())))
+    with pytest.raises(SystemExit), stopping.at_end_of_step("", True, alone=True):
         for _ in range(2):
             with contextlib.suppress(SystemExit):
                 os.kill(os.getpid(), signal.SIGTERM)
-    status = 128 + signal.SIGTERM  # Which `os._exit` prints above.
-    said = f"estimator_emb: SIGTERM again: ended at once.\n{status}\n"
-    assert capsys.readouterr().err == said
+    assert ended == [(128 + signal.SIGTERM, b"estimator_emb: SIGTERM again: ended at once.\n")]
 
 
 def test_one_of_several_hosts_ends_when_all_agree():
@@ -136,6 +139,7 @@ def test_one_of_several_hosts_ends_when_all_agree():
                 assert training.evaluates
             assert not training.evaluates
             training.before_run(None)  # Before the first step, a signal would end it at once.
+            assert stopping.received() == 0
             os.kill(os.getpid(), signal.SIGHUP)
             assert stopping.received() == signal.SIGHUP and not stopping.requested()
             stopping.agree(signal.SIGTERM)
@@ -143,8 +147,10 @@ def test_one_of_several_hosts_ends_when_all_agree():
 
 
 def test_a_keyboard_interrupt_without_a_signal_is_raised():
-    with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True):
+    files = os.listdir("/proc/self/fd")
+    with pytest.raises(KeyboardInterrupt), stopping.at_end_of_step("", True, alone=True):
         raise KeyboardInterrupt  # As a program may, without Ctrl-C.
+    assert os.listdir("/proc/self/fd") == files  # Its pipe is closed.
 
 
 def test_a_stop_without_checkpoints_is_logged(tmp_path, caplog):
@@ -221,6 +227,9 @@ def test_the_wakeup_of_an_event_loop_is_kept(tmp_path):
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
     try:
+        files = os.listdir("/proc/self/fd")
+        with stopping.at_end_of_step("", True, alone=True):
+            assert os.listdir("/proc/self/fd") == files  # It needs no pipe.
         with pytest.raises(SystemExit):
             without_tables(tmp_path).train(input_that_sends(signal.SIGTERM, 2), max_steps=40)
     finally:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from harness import refusal, tables_spec
 
 import estimator_emb as ee
+from estimator_emb.catalog.limits import HOW_TO_EMULATE, HOW_TO_OUTFEED
 from estimator_emb.guards import call_errors, input_fn, model, table_use
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import batch_names
@@ -52,12 +53,21 @@ def test_parts_of_unknown_shape_are_named():
 
 def test_advice_is_added_to_an_error_once():
     """An error of an evaluation inside a training passes through both calls."""
-    with pytest.raises(ValueError) as caught:
-        raise ValueError("x must be from the same graph as y", "more")
-    for method in ("evaluate", "train"):
-        call_errors.known_errors(Call(Runs.PLAIN, method), caught.value)
-    text, more = caught.value.args
-    assert text.count("Each call of an estimator has a graph of its own") == 1 and more == "more"
+    for runs, error, advice, times in (
+        (Runs.PLAIN, ValueError("must be from the same graph as", "more"), "graph of its own:", 1),
+        (Runs.EMULATED, ValueError("has been marked as not fetchable", "more"), HOW_TO_OUTFEED, 1),
+        (Runs.LOCAL, ValueError("has been marked as not fetchable"), HOW_TO_OUTFEED, 0),
+        (Runs.TPU, RuntimeError("Cannot find any TPU cores"), HOW_TO_EMULATE, 1),
+        (Runs.TPU, RuntimeError("of the program"), HOW_TO_EMULATE, 0),
+    ):
+        train, evaluate = Call(runs, "train"), Call(runs, "evaluate")
+        with pytest.raises(type(error)) as caught:
+            with call_errors.shortened(train), call_errors.shortened(evaluate):
+                raise error
+        for call in (evaluate, train):
+            call_errors.known_errors(call, caught.value)
+        text, *more = caught.value.args
+        assert text.count(advice) == times and more == list(error.args[1:])
 
 
 def test_optimizers_of_keras_3_are_refused_in_a_model_fn(monkeypatch):
@@ -81,7 +91,9 @@ def test_wrong_metrics_are_refused():
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),
         ({1: (tf.ones([]), tf.ones([]))}, Runs.LOCAL, "for 1."),
         ({"x": (1, 2)}, Runs.LOCAL, "it returned (1, 2) for 'x'."),
-        ({"x": [1]}, Runs.LOCAL, "and pairs (value, update op), as functions of tf.compat"),
+        ({"x": [tf.ones([]), tf.ones([])]}, Runs.LOCAL, "and pairs (value, update op), as functi"),
+        ("2" * 78, Runs.LOCAL, f"it returned '{'2' * 78}'."),  # A repr of 80 letters, the longest.
+        ("2" * 79, Runs.LOCAL, "it returned a str."),
         ({"x": tf.keras.metrics.Mean}, Runs.EMULATED, "returned a Keras metric for 'x'."),
     ):
         spec = ee.TPUEstimatorSpec("eval", loss=tf.zeros([]), eval_metrics=(lambda one: one, [1]))
