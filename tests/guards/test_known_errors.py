@@ -163,7 +163,7 @@ def test_a_missing_key_of_another_dict_is_not_told_the_features(read, key, tmp_p
     """The program's params lack the key. The names of the batch's features would mislead."""
 
     def model_fn(features, labels, mode, params):
-        given = params
+        given = params  # The line that fails does not have the name params.
         return read(given)
 
     estimator = tf.estimator.Estimator(model_fn, str(tmp_path), params={})
