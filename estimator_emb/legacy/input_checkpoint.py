@@ -133,7 +133,6 @@ class CheckpointInputPipelineHook(tf.compat.v1.train.SessionRunHook):
     def attach(self, saver_hooks: list[Any]) -> list[Any]:
         """Makes `saver_hooks` call this hook. If there are no hooks, returns saving listeners."""
         self._thread = threading.current_thread()
-        self._with_model = False
         if not self._saves_model:
             return []
         beside = [hook for hook in saver_hooks if self._positions.are_beside(hook._save_path)]

@@ -91,8 +91,7 @@ def _op_in_function(error: tf.errors.OpError) -> Any:
     handled: BaseException | None = error
     while graph is not None and isinstance(handled, tf.errors.OpError):
         match = _IN_FUNCTION.search(handled.message)
-        function = match and getattr(graph._get_function(match[1]), "graph", None)
-        if match and function:
+        if match and (function := getattr(graph._get_function(match[1]), "graph", None)):
             with contextlib.suppress(KeyError):
                 return function.get_operation_by_name(match[2])
         handled = handled.__context__

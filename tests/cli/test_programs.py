@@ -1,8 +1,10 @@
 """Programs that cannot run, and modules that run as with Python."""
 
+import os
 import sys
 import types
 
+import harness
 import processes
 import pytest
 
@@ -16,6 +18,9 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "package" / "__init__.py").touch()
     (tmp_path / "package" / "old.py").write_text("print 'x'\n")
     (tmp_path / "wrong.py").write_text("# A bracket.\nx = (\n")
+    changes = "import os, sys, tensorflow\nos.environ['OWN'] = os.environ.pop('PATH')\n"
+    fails = "assert vars(sys.modules['__main__']) is globals()\ntensorflow.Session()\n"
+    (tmp_path / "tf1.py").write_text(changes + fails)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["not the program's", *sys.path[1:]])
     return tmp_path
@@ -64,6 +69,7 @@ def test_a_module_runs_as_with_python(module, tmp_path, monkeypatch, capsys):
     try:
         with launch.restored():
             launch.run_program(command, binds_tf_v1=False)
+            assert launch.install._installed is not None  # The program found `tf.estimator`.
     finally:
         for name in set(sys.modules) - before:
             del sys.modules[name]
@@ -72,16 +78,20 @@ def test_a_module_runs_as_with_python(module, tmp_path, monkeypatch, capsys):
 
 def test_shows_pythons_own_error_about_a_program_that_cannot_run(folder, capsys):
     errors = {
+        ("tf1.py",): "estimator-emb: ",  # Advice about the name that is gone.
         ("wrong.py",): "SyntaxError: '(' was never closed",
         ("-m", "package.old"): "SyntaxError: Missing parentheses in call to 'print'",
         ("-m", "package"): "ImportError: No module named package.__main__",
         ("-m", "nowhere"): "ImportError: No module named nowhere",
     }
+    before = dict(os.environ)
     for program, error in errors.items():
         with launch.restored():
             assert launch.launch(program) == 1
-        last = capsys.readouterr().err.splitlines()[-1]
+        assert dict(os.environ) == before
+        *lines, last = capsys.readouterr().err.splitlines()
         assert last.startswith(error), last
+        assert not [line for line in lines if launch.__file__ in line]
     with launch.restored():  # A script, however it is called, runs.
         assert launch.launch(["package/__init__.py"]) == 0
 
@@ -116,6 +126,7 @@ class PrintedCalls:
 WITH_LIMIT_3 = {
     "train(None)": "3 None",
     "train(None, steps=2)": "2 None",
+    "train(None, steps=3)": "3 None",
     "train(None, steps=9)": "3 None",
     "train(None, max_steps=9)": "None 3",
     "train(None, max_steps=2)": "None 2",
@@ -127,12 +138,14 @@ WITH_LIMIT_3 = {
 """Line of a program, after 'estimator.' -> the steps that the Estimator gets."""
 
 
-def test_a_steps_limit_reaches_each_call_of_a_program(launched, monkeypatch):
+def test_a_steps_limit_reaches_each_call_of_a_program(launched, monkeypatch, caplog):
+    caplog.set_level("INFO", "estimator_emb")
     monkeypatch.setattr(launch, "Estimator", PrintedCalls)
     start = "from estimator_emb.legacy import launch\nestimator = launch.Estimator()\n"
     program = start + "".join(f"estimator.{line}\n" for line in WITH_LIMIT_3)
     status, output, _ = launched(program, steps_limit=3)
     assert status == 0 and output.splitlines() == [*filter(None, WITH_LIMIT_3.values())]
+    assert len(harness.said(caplog)) == 4  # A line for each call that it limits.
 
 
 SEEDED = """

@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def train(hook, steps, failing_at=None):
+def train(*hooks, steps, failing_at=None):
     """Runs a training loop. The loss of step i is i, but NaN, an error, for step `failing_at`."""
     with tf.Graph().as_default():
         step = tf.compat.v1.train.get_or_create_global_step()
@@ -34,24 +34,10 @@ def train(hook, steps, failing_at=None):
             )
         tf.identity(loss, name="loss")
         tf.compat.v1.losses.add_loss(loss)  # As an Estimator does.
-        hooks = [hook, tf.compat.v1.train.StopAtStepHook(last_step=steps)]
+        hooks = [*hooks, tf.compat.v1.train.StopAtStepHook(last_step=steps)]
         with tf.compat.v1.train.MonitoredTrainingSession(hooks=hooks) as session:
             while not session.should_stop():
                 session.run(train_op)
-
-
-@pytest.mark.parametrize("seconds, count, loss", [(math.inf, 1, 3), (0.0, 6, 5)])
-def test_progress_without_a_terminal_prints_lines(seconds, count, loss, capsys, monkeypatch):
-    """Prints a line at the end, and lines that are `seconds` apart: with 0, one after each step.
-
-    A line has the mean of the losses since the last line. At the end it repeats the last one.
-    """
-    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
-    train(progress.ProgressHook(5, 8, "loss"), steps=5)  # The losses are 1 to 5: their mean is 3.
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == count
-    assert lines[-1].startswith(f"step 5 of 5, mean loss {loss}.0000, ")
-    assert lines[-1].endswith(" examples/s")
 
 
 @pytest.fixture
@@ -75,14 +61,37 @@ def test_progress_log_of_repeated_trainings_skips_lines(logged, monkeypatch):
     assert [re.fullmatch(form, line) is not None for line in logged()] == [True] * 4
 
 
-@pytest.mark.parametrize("seconds, count", [(math.inf, 1), (0.0, 5 + 1)])
-def test_progress_log_has_more_lines_of_a_long_training(seconds, count, logged, monkeypatch):
-    """With 0 seconds between lines, each of the 5 steps logs one, and the end of training one."""
+@pytest.mark.parametrize(
+    "seconds, shown",  # Each line's step, and the mean of the losses since the line before.
+    [
+        (math.inf, [(5, 3)]),
+        (0.5, [(2, 1.5), (4, 3.5), (5, 5)]),
+        (0.0, [(1, 1), (2, 2), (3, 3), (4, 4), (5, 5), (5, 5)]),  # The end repeats the last mean.
+    ],
+)
+def test_progress_is_logged_or_printed_in_lines(seconds, shown, logged, capsys, monkeypatch):
+    """Here a step of 8 examples takes 0.25 seconds. Lines are `seconds` apart, except the last."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", seconds)
-    train(progress.ProgressLog(None, 5, 8, "model"), steps=5)
-    assert len(logged()) == count
-    form = r"step \d of 5, mean loss \d\.0000, [\d,]+ examples/s"
-    assert all(re.fullmatch(form, line) for line in logged())
+    step = harness.AfterStep(lambda: now.__setitem__(0, now[0] + 0.25))
+    log = progress.ProgressLog(None, 5, 8, "model")
+    train(step, log, progress.ProgressHook(5, 8, "loss"), steps=5)
+    lines = [f"step {step} of 5, mean loss {loss:.4f}, 32 examples/s" for step, loss in shown]
+    assert logged() == lines
+    assert capsys.readouterr().err.splitlines() == lines  # There is no terminal.
+
+
+def test_progress_log_says_from_the_second_run_on_that_the_global_step_stays(logged, monkeypatch):
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)
+    with tf.Graph().as_default():
+        step = tf.compat.v1.train.get_or_create_global_step()
+        log = progress.ProgressLog(None, 5, None, "model")
+        with tf.compat.v1.train.MonitoredSession(hooks=[log]) as session:
+            for _ in range(3):
+                session.run(step)
+    # After the second run, after the third and at the end.
+    assert logged() == ["step 0 of 5, 0.0 steps/s, no step raises the global step"] * 3
 
 
 @pytest.mark.parametrize("failing_at", [None, 4])
@@ -92,10 +101,11 @@ def test_progress_on_a_terminal_is_a_bar_that_an_error_closes(failing_at, monkey
     hook = progress.ProgressHook(5, 8, "loss")  # Updated after each step, so with its loss alone.
     fails = pytest.raises(tf.errors.InvalidArgumentError)
     with fails if failing_at else contextlib.nullcontext():
-        train(hook, 5, failing_at)
+        train(hook, steps=5, failing_at=failing_at)
     shown = sys.stderr.getvalue()
-    assert re.search(r"3/5 steps \[[^\r]* mean loss 3\.0000", shown)
-    assert ("5/5 steps" in shown and "mean loss 5.0000" in shown) == (failing_at is None)
+    drawn = re.findall(r"(\d)/5 steps \[[^\r]* mean loss (\d)\.0000", shown)
+    steps = "123" if failing_at else "12345"
+    assert list(dict.fromkeys(drawn)) == list(zip(steps, steps, strict=True))
     assert shown.endswith("\n") and hook._bar is None
 
 
@@ -110,8 +120,8 @@ def test_a_pause_in_a_pause_counts_once(monkeypatch):
 
 
 def test_a_missing_loss_is_left_out_of_progress(capsys, caplog):
-    train(progress.ProgressHook(5, 8, "no_such_loss"), steps=5)
-    assert "loss" not in capsys.readouterr().err
+    train(progress.ProgressHook(None, 8, "no_such_loss"), steps=5)
+    assert re.fullmatch(r"step 5, [\d,]+ examples/s\n", capsys.readouterr().err)
     assert "no tensor 'no_such_loss:0'" in caplog.text
 
 

@@ -50,6 +50,7 @@ def test_a_worker_resumes_its_input_no_later_than_the_model(tmp_path, monkeypatc
     assert read[8:] == [3]  # The batch after three steps. A position is saved for step 5.
     (tmp_path / "model.ckpt-5.index").touch()  # So positions of older steps are removed.
     run(8, first_step=6, end=StopIteration)  # The input ends, and its last position is saved.
+    run(9, first_step=9, end=StopIteration)  # A session without a step saves no position.
     saved = sorted(path.name for path in tmp_path.glob("input*.index"))
     assert saved == [f"input_worker_0.ckpt-{step}.index" for step in (5, 6, 8)]
 

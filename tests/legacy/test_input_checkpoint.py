@@ -214,11 +214,14 @@ def test_a_killed_training_equals_an_uninterrupted_training(
     assert all(name.startswith((f"{kept[0]}.", f"{kept[1]}.")) for name in positions)
 
 
-def test_consecutive_trainings_with_a_hook_continue_their_input(tmp_path):
+def test_consecutive_trainings_with_a_hook_continue_their_input(tmp_path, caplog):
     estimator = make(tmp_path, save_checkpoints_steps=5)
     hook = CheckpointInputPipelineHook(estimator)
     for steps in (6, STEPS):
         estimator.train(input_fn, hooks=[hook], max_steps=steps)
+    assert "CheckpointInputPipelineHook" not in caplog.text
+    last = tf1.train.latest_checkpoint(str(tmp_path), "checkpoint_input")
+    assert last == str(tmp_path / f"input.ckpt-{STEPS}")
     check_all_seen_once(harness.saved(tmp_path, STEPS))
 
 
@@ -264,14 +267,15 @@ def test_a_lookup_ahead_by_tensorflow_fits_other_shards(in_shards, tmp_path, mon
     check_all_seen_once(harness.saved(tmp_path, STEPS))
 
 
-def saver_hook(directory, class_=tf1.train.CheckpointSaverHook):
-    return class_(str(directory), save_steps=3, checkpoint_basename="model.ckpt")
+def saver_hook(directory, class_=tf1.train.CheckpointSaverHook, **options):
+    return class_(str(directory), save_steps=3, checkpoint_basename="model.ckpt", **options)
 
 
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["beside", "elsewhere"])
 def test_positions_are_saved_with_the_programs_own_saver(elsewhere, tmp_path):
     directory = tmp_path / "elsewhere" if elsewhere else tmp_path
-    killed(make(tmp_path), hooks=[saver_hook(directory), KillAfterStep(7)])
+    saver = saver_hook(directory, listeners=[kill_while_saving(6, "after_save")])
+    killed(make(tmp_path), hooks=[saver])
     # Without a saved model in the same folder, positions are saved as the RunConfig says.
     steps = (0, 2, 4, 6) if elsewhere else (3, 6)
     positions = [name for name in complete(tmp_path) if name.startswith("input")]
@@ -311,9 +315,9 @@ def test_a_training_without_the_hook_and_positions_of_later_steps_are_logged(
     check_counts(harness.saved(tmp_path, 6), batches()[:6])
 
 
-def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, assert_recorded):
-    def constant():
-        return {"count": tf.zeros([4, 1], tf.int64)}
+def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, assert_recorded, caplog):
+    def constant(params=None):
+        return dict.fromkeys(("count", "when"), tf.zeros([4, 1], tf.int64))
 
     def other_input_fn():
         with tf.name_scope("other"):
@@ -324,7 +328,8 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, assert_r
     assert "input.ckpt-2 holds the position of another input" in refusal
     assert_recorded(refusal)
     new = tmp_path / "new"
-    refusal = harness.refusal(ValueError, train, make(new), input_fn=constant)
+    refusal = harness.refusal(ValueError, train, make(new, **WAYS["host"]), input_fn=constant)
+    assert "a TPU's input is read ahead" not in caplog.text
     assert "No variables to save: CheckpointInputPipelineHook saves the position of" in refusal
     assert_recorded(refusal)
     # While a thread saves the model, training reads on. So no position belongs to the model.

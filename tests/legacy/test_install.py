@@ -1,6 +1,7 @@
 """install() replaces each name that programs import, in any order. uninstall() restores it."""
 
 import sys
+import textwrap
 import urllib.error
 from unittest import mock
 
@@ -125,6 +126,10 @@ def test_install_after_tensorflow_is_imported_can_be_undone():
     assert tpu_estimator.TPUEstimator.__module__ == tpu_estimator.__name__
         """
     )
+
+
+def test_install_replaces_every_name_in_this_process(installed):
+    exec(textwrap.dedent(EVERY_NAME), {"ee": ee})
 
 
 def test_a_replaced_module_shares_all_but_the_replaced_names(installed):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.compat.internals.patches import Changes
+import estimator_emb as ee
 from estimator_emb.legacy import keras_overrides
 
 v1 = tf.compat.v1
@@ -14,11 +14,11 @@ layers = tf.keras.layers
 X = np.float32([[1, 2], [3, 8], [5, 0], [7, 6]])
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def fitted():
-    with Changes() as changes:
-        keras_overrides.fit_overrides(changes)
-        yield
+    ee.install()
+    yield
+    ee.uninstall()
 
 
 @pytest.mark.parametrize("module", [layers, v1.keras.layers, v1.layers], ids=["2", "1", "tf"])
@@ -73,7 +73,8 @@ def test_overridden_checkpoint_callback_methods_are_called(tmp_path):
     model.fit(X, X[:, :1], epochs=2, verbose=0, callbacks=[callback])
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["1.h5", "2.h5"]
     callback._get_file_path(2, {})  # As programs of TensorFlow 1.15 call it.
-    assert seen == [("save", 0), ("path", 0), ("save", 1), ("path", 1), ("path", 2)]
+    callback._get_file_path(3, 0, logs={})  # As programs of today call it.
+    assert seen == [("save", 0), ("path", 0), ("save", 1), ("path", 1), ("path", 2), ("path", 3)]
 
 
 def test_overridden_optimizer_gradients_are_called():

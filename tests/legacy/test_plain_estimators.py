@@ -6,19 +6,14 @@ import pytest
 import tensorflow as tf
 
 import estimator_emb as ee
-from estimator_emb.compat.internals.patches import Changes
-from estimator_emb.legacy import emulated_tpu
 
 v1 = tf.compat.v1
 X = np.array([1.0, 2.0, 5.0], np.float32)
 
 
 @pytest.fixture(autouse=True)
-def installed(monkeypatch):
+def emulated(installed, monkeypatch):
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "host")
-    with Changes() as changes:
-        emulated_tpu.replace_lookups(changes)
-        yield
 
 
 def sharded(loss, w):

@@ -4,20 +4,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from estimator_emb.compat.internals.patches import Changes
+import estimator_emb as ee
 from estimator_emb.legacy import text_frames
 
 pd = pytest.importorskip("pandas")
 v1 = tf.compat.v1
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def pandas_input_fn():
-    from tensorflow_estimator.python.estimator.inputs import pandas_io
-
-    with Changes() as changes:
-        text_frames.take_text(changes)
-        yield pandas_io.pandas_input_fn
+    ee.install()
+    yield v1.estimator.inputs.pandas_input_fn
+    ee.uninstall()
 
 
 def read(input_fn):

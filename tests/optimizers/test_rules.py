@@ -53,7 +53,8 @@ def assert_state(actual, case, precision, name, tolerance):
         np.testing.assert_allclose(array, want, rtol=tolerance, atol=tolerance, err_msg=said)
 
 
-LIBRARIES = ("numpy", "tensorflow", "v1 graph")
+LIBRARIES = ("numpy", "complete", "tensorflow", "v1 graph")
+"""The array libraries. "complete" is NumPy, with the limits and the decay that are not set."""
 
 
 def stepper(library, parameters):
@@ -67,8 +68,9 @@ def stepper(library, parameters):
             return tf.compat.v1.Session().make_callable(after, fed)
 
     def stepped(*arrays):
-        if library == "numpy":
-            return step(parameters, NUMPY, *arrays[:3], arrays[3:])
+        if library in ("numpy", "complete"):
+            complete = library == "complete"
+            return step(parameters, NUMPY, *arrays[:3], arrays[3:], complete=complete)
         tensors = tuple(map(tf.constant, arrays))
         return [one.numpy() for one in step(parameters, TENSORFLOW, *tensors[:3], tensors[3:])]
 
@@ -190,6 +192,15 @@ def test_ftrl_without_history_gives_zero(library, multiply):
     w = np.ones((2, 2), np.float32)
     for array in stepper(library, parameters)(np.float32(0.1), zeros, w, zeros, zeros):
         np.testing.assert_array_equal(array, zeros)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_adagrad_without_history_keeps_the_weights(library):
+    """With zero accumulator and gradient, 0 / 0 gives a step of 0."""
+    w, zeros = np.array([[1.0, np.inf]], np.float32), np.zeros((1, 2), np.float32)
+    for ours in (optimizers.AdagradParameters, optimizers.ProximalAdagradParameters):
+        after = stepper(library, ours(0.1))(np.float32(0.1), zeros, w, zeros)
+        np.testing.assert_array_equal(after, (w, zeros))
 
 
 def test_frequency_estimator_counts_the_threshold_as_an_outlier():

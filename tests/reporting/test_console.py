@@ -352,7 +352,7 @@ def test_a_bar_is_one_output_of_a_notebook(monkeypatch):
     def display(data, raw, display_id):
         assert raw and display_id
         outputs.append([data])
-        return types.SimpleNamespace(update=lambda data, raw: outputs[-1].append(data))
+        return types.SimpleNamespace(update=lambda data, raw: outputs[-1].append(raw and data))
 
     shell = types.SimpleNamespace(kernel=object())
     module = types.SimpleNamespace(display=display)

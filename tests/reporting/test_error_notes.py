@@ -138,13 +138,20 @@ def test_the_full_traceback_is_shown_on_request(tmp_path, monkeypatch):
 
 
 def test_a_shortened_error_is_pickled_as_tensorflows():
-    error = tf.errors.NotFoundError(None, None, "Graph execution error:\n\nnowhere\n\t [[{{x}}]]")
-    error.__context__ = tf.errors.NotFoundError(None, None, "nowhere")
+    # Of an op in a function, and of no session. TensorFlow repeats lines.
+    place = "{{function_node f}}{{node x}} nowhere"
+    said = f"Graph execution error:\n\n{place}\n{place}\n\t [[{{{{x}}}}]]"
+    error = tf.errors.NotFoundError(None, None, said)
+    error.__context__ = tf.errors.NotFoundError(None, None, place)
     error_notes.shorten(error)
     error_notes.shorten(error)  # A second call has no effect.
-    assert str(error) == "nowhere" and error.__suppress_context__
+    assert str(error) == place and error.__suppress_context__
     copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is tf.errors.NotFoundError and copy.message == "nowhere"
+    assert type(copy) is tf.errors.NotFoundError and copy.message == place
+
+
+def test_a_message_without_a_cause_keeps_its_first_line():
+    assert error_notes.cause("Graph execution error:\n\n\t [[{{x}}]]") == ["Graph execution error:"]
 
 
 @pytest.mark.parametrize(
@@ -205,9 +212,11 @@ def test_errors_that_the_program_handles_keep_their_lines():
             json.loads("no JSON")
         except ValueError as handling:
             before = lines_of(handling)
-            with pytest.raises(ValueError, match="from train") as caught:
-                program_calls.called_by_program(fail)()
-            assert caught.value.__context__ is handling
+            # A function, and one that returns a generator, as predict does.
+            for function, read in ((fail, id), (lambda: (fail() for _ in "x"), list)):
+                with pytest.raises(ValueError, match="from train") as caught:
+                    read(program_calls.called_by_program(function)())
+                assert caught.value.__context__ is handling
             return before, lines_of(handling)
 
     before, after = handled()
@@ -266,13 +275,14 @@ def test_a_constructors_error_has_the_programs_lines_only(construct):
 
 
 def test_a_cause_that_says_more_stays():
-    """A cause that only repeats the error's message is hidden."""
+    """A cause that only repeats the error's message is hidden. Errors may cause each other."""
 
     def fail():
         try:
             json.loads("no JSON")
         except ValueError as error:
-            raise RuntimeError("the file is damaged") from error
+            error.__cause__ = RuntimeError("the file is damaged")
+            raise error.__cause__ from error
 
     with pytest.raises(RuntimeError) as caught:
         program_calls.called_by_program(fail)()
