@@ -259,9 +259,9 @@ def test_train_batch_size_is_optional(tmp_path, caplog):
         use_tpu=False,
         embedding_config_spec=harness.table_spec(5, 2, ee.AdagradParameters(0.1)),
     )
-    assert (
-        "params are not passed to Estimator" not in caplog.text
-    )  # Stock logs it if they are None.
+    # Stock logs them for `params` of None, and for `eval_on_tpu`, True by default.
+    for warning in ("params are not passed to Estimator", "eval_on_tpu ignored"):
+        assert warning not in caplog.text
     data = [({"x": np.array([1, 4])}, {"x": np.ones([2, 2], np.float32)})] * 2
     estimator.train(harness.input_fn_of(data))
     assert estimator.get_variable_value("global_step") == 2

@@ -160,20 +160,22 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
 
 
 def test_iterations_per_loop_may_be_a_duration(tmp_path):
-    hook, run = harness.Reads(v1.train.get_global_step), {**harness.SILENT, "save_summary_steps": 1}
+    hook = harness.Reads(v1.train.get_global_step)
+    run = {**harness.SILENT, "save_summary_steps": 1, "save_checkpoints_steps": 100}
     estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"}, run=run)
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
     # The first loop has one step. All further steps fit into an hour.
     assert hook.seen == [1, 50]
+    assert {path.stem for path in tmp_path.glob("*.index")} == {"model.ckpt-0", "model.ckpt-50"}
     assert harness.summaries(tmp_path)[1]["loss"] == 73  # 1 * (1 + 2 + 30 + 40)
 
 
 def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
     """A TPU returns the loss of its first core, too: here 1 + 2 in step 1, and 5 + 6 in step 2."""
-    hook = harness.Reads(v1.train.get_global_step)
+    hook = harness.Reads(lambda: [v1.train.get_global_step(), *v1.trainable_variables()])
     estimator = make(one_weight(mean), tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
-    assert hook.seen == [0]  # One loop calls hooks once.
+    assert hook.seen == [[0, 1]]  # One loop calls hooks once. The only trainable variable is w.
     # The mean is over all 8 numbers, of both cores and steps.
     assert metrics == {"loss": (3 + 11) / 2, "mean": (3 + 70 + 11 + 150) / 8, "global_step": 0}
 

@@ -167,6 +167,8 @@ def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
         send = engine.generate_send_gradients_op({"x": tf.zeros([4, 2])})
         _gradient, rate = send.inputs
         assert tf.get_static_value(rate) == 0.25
+        again = harness.refusal(ValueError, engine.create_variables_and_ops)
+    assert again.startswith("Table 't' would share the variable 't' with model_fn")
 
 
 def test_packing_of_low_dimensions_is_passed_on():
@@ -318,6 +320,7 @@ FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
 NOT_ACCUMULATED = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
 NOWHERE = {"device_config": None, "master": "grpc://nowhere"}
 SLOTS = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
+JOBS = tf.train.ClusterSpec({job: [f"{job}:1"] for job in ("worker", "ps", "chief")})
 NO_CORES = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
 # Arguments of a TPUEmbedding with a table t and its feature x -> the error.
 REFUSED = (
@@ -351,6 +354,10 @@ REFUSED = (
     (
         {"system_metadata": metadata(2), "master_job_name": "other", **NOWHERE},
         "the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] only",
+    ),
+    (
+        {"system_metadata": metadata(2), "cluster_def": JOBS.as_cluster_def(), **NOWHERE},
+        "TPUEmbedding: Could not infer TPU job name. Give it as master_job_name.",
     ),
 )
 

@@ -183,6 +183,19 @@ def test_tasks_that_refuse_connections_are_away():
         assert tasks.away(found) == [found[0], found[2]]
 
 
+def test_tasks_are_waited_for_no_longer_than_asked():
+    calls, released = [], threading.Event()
+
+    def call(task):
+        released.wait(processes.HANGS)
+        calls.append(task)
+
+    tasks.at_once(call, [tasks.Task("ps", 0, "p:1"), tasks.Task("ps", 1, "q:2")], 0.1)
+    assert not calls
+    assert [one.daemon for one in threading.enumerate() if "(call)" in one.name] == [True, True]
+    released.set()
+
+
 @pytest.fixture
 def watch(monkeypatch, caplog):
     """Returns a function of a job. It makes `judge`: (absent hosts, second) -> logged messages."""
@@ -256,6 +269,20 @@ def test_an_absent_chief_may_mean_that_training_is_over(job, seconds, watch):
     assert not asked
     assert judge("c", seconds) == [] and asked
     assert judge.watch._stopped.is_set()
+
+
+def test_a_watch_connects_to_tasks_until_it_is_stopped(monkeypatch):
+    """No chief listens. So the watch asks whether training is over, until the answer is True."""
+    monkeypatch.setattr(waiting, "_BETWEEN_KNOCKS", 0.01)
+    monkeypatch.setattr(waiting, "_UNTIL_OVER", {"ps": 0.0})
+    answers = [None, True, False]  # The last answer is given first.
+    cluster = tf.train.ClusterSpec(processes.addresses(chief=1))
+    watch = waiting.AbsenceWatch(cluster, "ps", answers.pop)
+    watch.start()
+    (thread,) = [one for one in threading.enumerate() if "(_watch)" in one.name]
+    assert thread.daemon
+    thread.join(processes.HANGS)
+    assert answers == [None]
 
 
 @pytest.mark.parametrize("text", ["no", "0", "-1", "nan", "inf"])
