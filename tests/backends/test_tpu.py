@@ -387,6 +387,7 @@ def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):
         good = {"x": ours.EnqueueData(ids, places)}
         ragged = ours.RaggedEnqueueData(ids, tf.constant([0, 1], tf.int64))
         assert "it lacks ['x'] and has ['y'] besides." in refused(good, {"y": good["x"]})
+        assert "it lacks [] and has ['y'] besides." in refused({**good, "y": good["x"]})
         assert "with ragged=False, feature 'x' must be EnqueueData" in refused({"x": ragged})
         apart = refused({"x": ours.EnqueueData(ids, elsewhere)})
         assert "all tensors of a core must be on one device; got embedding_indices of" in apart
@@ -395,6 +396,22 @@ def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):
         engine.generate_enqueue_ops([{"x": ours.EnqueueData(ids)}], mode_override="inference")
     (said,) = harness.said(caplog)
     assert said.startswith("enqueue_datas_list[0]: feature 'x' has no sample_indices")
+
+
+def test_sparse_and_ragged_tensors_become_enqueue_data():
+    def listed(data):
+        return [one if one is None else one.numpy().tolist() for one in data]
+
+    ids, weights = tf.ragged.constant([[5, 6], [], [7]]), tf.ragged.constant([[0.5, 1.5], [], [2]])
+    places, splits = [[0, 0], [0, 1], [2, 0]], [0, 2, 2, 3]
+    data = ours.EnqueueData.from_sparse_tensor(ids.to_sparse(), weights.to_sparse())
+    assert listed(data) == [[5, 6, 7], places, [0.5, 1.5, 2]]
+    data = ours.RaggedEnqueueData.from_ragged_tensor(ids, weights)
+    assert listed(data) == [[5, 6, 7], splits, [0.5, 1.5, 2]]
+    (core,) = ours.get_enqueue_datas_list_from_sparse_tensors_list([{"x": ids.to_sparse()}])
+    assert listed(core["x"]) == [[5, 6, 7], places, None]
+    (core,) = ours.get_enqueue_datas_list_from_ragged_tensors_list([{"x": ids}])
+    assert listed(core["x"]) == [[5, 6, 7], splits, None]
 
 
 @needs_original
