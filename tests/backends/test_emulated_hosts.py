@@ -181,7 +181,7 @@ def test_topology_has_the_requested_number_of_cores():
 @pytest.mark.parametrize(
     ("name", "value", "hosts", "cores"),
     # v4-16 has two hosts with four chips each, and one device per chip.
-    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4), ("SHARDS", "1", 1, 1)],
+    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "2", 1, 2), ("SHARDS", "1", 1, 1)],
 )
 def test_environment_variables_set_the_number_of_cores(
     name, value, hosts, cores, monkeypatch, tmp_path, caplog
@@ -189,7 +189,9 @@ def test_environment_variables_set_the_number_of_cores(
     monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     caplog.set_level(logging.INFO, logger="estimator_emb")
     input_fn, model_fn = seen_by(inputs := [])
-    emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1)).train(input_fn, steps=1)
+    made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1))
+    made.train(input_fn, steps=1)
+    assert made.config.tpu_config.num_shards == (2 if value == "2" else None)
     assert [(one["deployment"], one["hosts"], one["batch_size"]) for one in inputs[:-1]] == [
         ((host, hosts, cores // hosts), (host, hosts), 32 // hosts) for host in range(hosts)
     ]
