@@ -320,7 +320,7 @@ FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
 NOT_ACCUMULATED = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
 NOWHERE = {"device_config": None, "master": "grpc://nowhere"}
 SLOTS = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
-JOBS = tf.train.ClusterSpec({job: [f"{job}:1"] for job in ("worker", "ps", "chief")})
+JOBS = tf.train.ClusterSpec({job: [f"{job}:1"] for job in ("a", "b", "c")}).as_cluster_def()
 NO_CORES = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
 # Arguments of a TPUEmbedding with a table t and its feature x -> the error.
 REFUSED = (
@@ -355,10 +355,7 @@ REFUSED = (
         {"system_metadata": metadata(2), "master_job_name": "other", **NOWHERE},
         "the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] only",
     ),
-    (
-        {"system_metadata": metadata(2), "cluster_def": JOBS.as_cluster_def(), **NOWHERE},
-        "TPUEmbedding: Could not infer TPU job name. Give it as master_job_name.",
-    ),
+    ({"cluster_def": JOBS, "system_metadata": metadata(2), **NOWHERE}, "it as master_job_name."),
 )
 
 
@@ -399,19 +396,17 @@ def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):
 
 
 def test_sparse_and_ragged_tensors_become_enqueue_data():
-    def listed(data):
-        return [one if one is None else one.numpy().tolist() for one in data]
-
     ids, weights = tf.ragged.constant([[5, 6], [], [7]]), tf.ragged.constant([[0.5, 1.5], [], [2]])
-    places, splits = [[0, 0], [0, 1], [2, 0]], [0, 2, 2, 3]
-    data = ours.EnqueueData.from_sparse_tensor(ids.to_sparse(), weights.to_sparse())
-    assert listed(data) == [[5, 6, 7], places, [0.5, 1.5, 2]]
-    data = ours.RaggedEnqueueData.from_ragged_tensor(ids, weights)
-    assert listed(data) == [[5, 6, 7], splits, [0.5, 1.5, 2]]
-    (core,) = ours.get_enqueue_datas_list_from_sparse_tensors_list([{"x": ids.to_sparse()}])
-    assert listed(core["x"]) == [[5, 6, 7], places, None]
-    (core,) = ours.get_enqueue_datas_list_from_ragged_tensors_list([{"x": ids}])
-    assert listed(core["x"]) == [[5, 6, 7], splits, None]
+    sparse = [ids.to_sparse(), weights.to_sparse()]
+    (of_sparse,) = ours.get_enqueue_datas_list_from_sparse_tensors_list([{"x": sparse[0]}])
+    (of_ragged,) = ours.get_enqueue_datas_list_from_ragged_tensors_list([{"x": ids}])
+    for layout, weighted, unweighted in (
+        ([[0, 0], [0, 1], [2, 0]], ours.EnqueueData.from_sparse_tensor(*sparse), of_sparse["x"]),
+        ([0, 2, 2, 3], ours.RaggedEnqueueData.from_ragged_tensor(ids, weights), of_ragged["x"]),
+    ):
+        assert [one.numpy().tolist() for one in weighted] == [[5, 6, 7], layout, [0.5, 1.5, 2]]
+        assert [one.numpy().tolist() for one in unweighted[:2]] == [[5, 6, 7], layout]
+        assert unweighted.aggregation_weights is None
 
 
 @needs_original
