@@ -160,13 +160,11 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
 
 
 def test_iterations_per_loop_may_be_a_duration(tmp_path):
-    hook = harness.Reads(v1.train.get_global_step)
-    run = {**harness.SILENT, "save_summary_steps": 1, "save_checkpoints_steps": 100}
+    hook, run = harness.Reads(v1.train.get_global_step), {**harness.SILENT, "save_summary_steps": 1}
     estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"}, run=run)
     estimator.train(numbers(1, 2, 30, 40), max_steps=50, hooks=[hook])
     # The first loop has one step. All further steps fit into an hour.
     assert hook.seen == [1, 50]
-    assert {path.stem for path in tmp_path.glob("*.index")} == {"model.ckpt-0", "model.ckpt-50"}
     assert harness.summaries(tmp_path)[1]["loss"] == 73  # 1 * (1 + 2 + 30 + 40)
 
 
