@@ -1,6 +1,7 @@
 """TPUEstimator on the host trains, evaluates, predicts and exports with the same tables."""
 
 import functools
+import inspect
 
 import harness  # harness.refusal(error, call, ...) asserts the error, returns its message.
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import reference
 import tensorflow as tf
 from columns_program import batches, make
+from tensorflow_estimator.python.estimator.tpu.tpu_estimator import TPUEstimator as Stock
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -259,12 +261,20 @@ def test_train_batch_size_is_optional(tmp_path, caplog):
         use_tpu=False,
         embedding_config_spec=harness.table_spec(5, 2, ee.AdagradParameters(0.1)),
     )
-    assert (
-        "params are not passed to Estimator" not in caplog.text
-    )  # Stock logs it if they are None.
+    # Stock logs them for `params` of None, and for `eval_on_tpu`, True by default.
+    for warning in ("params are not passed to Estimator", "eval_on_tpu ignored"):
+        assert warning not in caplog.text
     data = [({"x": np.array([1, 4])}, {"x": np.ones([2, 2], np.float32)})] * 2
     estimator.train(harness.input_fn_of(data))
     assert estimator.get_variable_value("global_step") == 2
+
+
+def test_methods_have_the_arguments_and_defaults_of_stock():
+    def arguments(method):
+        return [(one.name, one.default) for one in inspect.signature(method).parameters.values()]
+
+    for name in ("__init__", "train", "evaluate", "predict", "export_saved_model"):
+        assert arguments(getattr(ee.TPUEstimator, name)) == arguments(getattr(Stock, name))
 
 
 def test_predict_refuses_a_scalar_only_in_single_examples(tmp_path):

@@ -68,6 +68,7 @@ def test_outside_graphs_minimize_returns_none_and_apply_gradients_the_step():
     assert optimizer.minimize(lambda: loss_of(w), [w]) is None
     np.testing.assert_allclose(w, after([1, 2]), rtol=1e-6)
     assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) == 2
+    assert optimizer.update_step(tf.constant([1.0, 2.0]), w) is None
 
 
 def test_minimize_outside_graphs_needs_a_tape_for_a_tensor():

@@ -124,13 +124,7 @@ class HostContext(TPUContext):
     num_replicas = num_hosts = num_of_replicas_per_host = 1
 
     def __init__(self, call_from_input_fn: bool):
-        super().__init__(
-            internal_ctx=None,
-            input_device=HOST_DEVICE,
-            invocation_index=0,
-            call_from_input_fn=call_from_input_fn,
-            host_id=0,
-        )
+        super().__init__(internal_ctx=None, call_from_input_fn=call_from_input_fn, host_id=0)
 
     def current_input_fn_deployment(self) -> tuple[str, int, int, int]:
         """Returns (device, index of this input_fn call, number of calls, replicas it feeds)."""

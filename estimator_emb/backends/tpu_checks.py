@@ -133,5 +133,6 @@ def check_ops(ops: Iterable[tf.Operation]) -> None:
     for op in ops:
         if op.type.startswith(("InitializeTable", "LookupTableExport", "LookupTableImport")):
             refuse("lookup table", name=op.name)
-        if any(tensor.dtype._is_ref_dtype for tensor in op.inputs):
-            refuse("reference variable", name=op.name, variable=op.inputs[0].op.name)
+        for tensor in op.inputs:
+            if tensor.dtype._is_ref_dtype:
+                refuse("reference variable", name=op.name, variable=tensor.op.name)

@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 
 @pytest.mark.parametrize("device", ["emulate", "host"])
 def test_device_emulate_and_its_older_name_emulate_a_tpu(device, monkeypatch, tmp_path):
-    by_config = make(model_fn, tmp_path, None, tpu={"device": device})
+    by_config = make(model_fn, tmp_path, None, tpu={"device": device}, export_to_cpu=False)
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", device)
     by_environment = make(model_fn, tmp_path, None, tpu={"device": None})
     assert all(isinstance(made.backend, EmulatedTPU) for made in (by_config, by_environment))
@@ -170,10 +170,10 @@ def test_iterations_per_loop_may_be_a_duration(tmp_path):
 
 def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
     """A TPU returns the loss of its first core, too: here 1 + 2 in step 1, and 5 + 6 in step 2."""
-    hook = harness.Reads(v1.train.get_global_step)
+    hook = harness.Reads(lambda: [v1.train.get_global_step(), *v1.trainable_variables()])
     estimator = make(one_weight(mean), tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
-    assert hook.seen == [0]  # One loop calls hooks once.
+    assert hook.seen == [[0, 1]]  # One loop calls hooks once. The only trainable variable is w.
     # The mean is over all 8 numbers, of both cores and steps.
     assert metrics == {"loss": (3 + 11) / 2, "mean": (3 + 70 + 11 + 150) / 8, "global_step": 0}
 

@@ -171,6 +171,7 @@ def test_a_host_feeds_its_own_cores_and_evaluates_alone(tmp_path):
 
 
 def test_topology_has_the_requested_number_of_cores():
+    assert topology.emulated_slice().cores == 1  # By default.
     for cores, hosts in ((1, 1), (3, 1), (8, 1), (24, 3), (128, 16)):
         made = topology.emulated(topology.slice_with_cores(cores, ""))
         assert (made.num_tasks, made.num_tasks * made.num_tpus_per_task) == (hosts, cores)
@@ -180,7 +181,7 @@ def test_topology_has_the_requested_number_of_cores():
 @pytest.mark.parametrize(
     ("name", "value", "hosts", "cores"),
     # v4-16 has two hosts with four chips each, and one device per chip.
-    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "4", 1, 4), ("SHARDS", "1", 1, 1)],
+    [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "2", 1, 2), ("SHARDS", "1", 1, 1)],
 )
 def test_environment_variables_set_the_number_of_cores(
     name, value, hosts, cores, monkeypatch, tmp_path, caplog
@@ -188,7 +189,9 @@ def test_environment_variables_set_the_number_of_cores(
     monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
     caplog.set_level(logging.INFO, logger="estimator_emb")
     input_fn, model_fn = seen_by(inputs := [])
-    emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1)).train(input_fn, steps=1)
+    made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1))
+    made.train(input_fn, steps=1)
+    assert made.config.tpu_config.num_shards == (2 if value == "2" else None)
     assert [(one["deployment"], one["hosts"], one["batch_size"]) for one in inputs[:-1]] == [
         ((host, hosts, cores // hosts), (host, hosts), 32 // hosts) for host in range(hosts)
     ]
@@ -202,7 +205,7 @@ def test_environment_variables_set_the_number_of_cores(
     ("environment", "tpu", "phrase"),
     [
         ({}, {"num_shards": 12}, "or a multiple of 8, for several hosts; got 12 cores."),
-        ({}, {"num_shards": 3, "num_cores_per_replica": 4}, "it, times num_cores_per_replica=4, "),
+        ({}, {"num_shards": 6, "num_cores_per_replica": 2}, "it, times num_cores_per_replica=2, "),
         ({"SHARDS": "20"}, {"num_shards": 8}, "ESTIMATOR_EMB_SHARDS must be at most 8, which"),
         ({"SHARDS": "1000000000"}, {}, "must be at most 2,048, as many as the largest TPU; got 1"),
         ({"TOPOLOGY": "v5e-16"}, {}, "TOPOLOGY must be one of v2-8, v2-32, v2-128, v2-256, v2-512"),

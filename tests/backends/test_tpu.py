@@ -167,6 +167,8 @@ def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
         send = engine.generate_send_gradients_op({"x": tf.zeros([4, 2])})
         _gradient, rate = send.inputs
         assert tf.get_static_value(rate) == 0.25
+        again = harness.refusal(ValueError, engine.create_variables_and_ops)
+    assert again.startswith("Table 't' would share the variable 't' with model_fn")
 
 
 def test_packing_of_low_dimensions_is_passed_on():
@@ -236,7 +238,7 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
     np.testing.assert_array_equal(np.clip(gradients, *expected), clipped)
 
 
-with_rows = pytest.mark.parametrize("rows, hosts", [(7, 1), (8, 2), (13, 5), (3, 5)])
+with_rows = pytest.mark.parametrize("rows, hosts", [(7, 1), (7, 5), (13, 5), (3, 5)])
 with_strategy = pytest.mark.parametrize("strategy", ["div", "mod"])
 
 
@@ -318,6 +320,7 @@ FREQUENCY = ee.FrequencyEstimatorParameters(0.1, 50.0, 3.0, 1.0)
 NOT_ACCUMULATED = ee.AdagradParameters(0.3, use_gradient_accumulation=False)
 NOWHERE = {"device_config": None, "master": "grpc://nowhere"}
 SLOTS = embedding.Adagrad(0.1, slot_variable_creation_fn=lambda *_: {})
+JOBS = tf.train.ClusterSpec({job: [f"{job}:1"] for job in ("a", "b", "c")}).as_cluster_def()
 NO_CORES = tf.tpu.experimental.TPUSystemMetadata(0, 0, 0, None, ())
 # Arguments of a TPUEmbedding with a table t and its feature x -> the error.
 REFUSED = (
@@ -352,6 +355,7 @@ REFUSED = (
         {"system_metadata": metadata(2), "master_job_name": "other", **NOWHERE},
         "the TPU cores have 2 hosts, but the job 'other' has the CPU devices [] only",
     ),
+    ({"cluster_def": JOBS, "system_metadata": metadata(2), **NOWHERE}, "it as master_job_name."),
 )
 
 
@@ -380,6 +384,7 @@ def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):
         good = {"x": ours.EnqueueData(ids, places)}
         ragged = ours.RaggedEnqueueData(ids, tf.constant([0, 1], tf.int64))
         assert "it lacks ['x'] and has ['y'] besides." in refused(good, {"y": good["x"]})
+        assert "it lacks [] and has ['y'] besides." in refused({**good, "y": good["x"]})
         assert "with ragged=False, feature 'x' must be EnqueueData" in refused({"x": ragged})
         apart = refused({"x": ours.EnqueueData(ids, elsewhere)})
         assert "all tensors of a core must be on one device; got embedding_indices of" in apart
@@ -388,6 +393,20 @@ def test_refuses_invalid_enqueue_data_and_warns_without_sample_indices(caplog):
         engine.generate_enqueue_ops([{"x": ours.EnqueueData(ids)}], mode_override="inference")
     (said,) = harness.said(caplog)
     assert said.startswith("enqueue_datas_list[0]: feature 'x' has no sample_indices")
+
+
+def test_sparse_and_ragged_tensors_become_enqueue_data():
+    ids, weights = tf.ragged.constant([[5, 6], [], [7]]), tf.ragged.constant([[0.5, 1.5], [], [2]])
+    sparse = [ids.to_sparse(), weights.to_sparse()]
+    (of_sparse,) = ours.get_enqueue_datas_list_from_sparse_tensors_list([{"x": sparse[0]}])
+    (of_ragged,) = ours.get_enqueue_datas_list_from_ragged_tensors_list([{"x": ids}])
+    for layout, weighted, unweighted in (
+        ([[0, 0], [0, 1], [2, 0]], ours.EnqueueData.from_sparse_tensor(*sparse), of_sparse["x"]),
+        ([0, 2, 2, 3], ours.RaggedEnqueueData.from_ragged_tensor(ids, weights), of_ragged["x"]),
+    ):
+        assert [one.numpy().tolist() for one in weighted] == [[5, 6, 7], layout, [0.5, 1.5, 2]]
+        assert [one.numpy().tolist() for one in unweighted[:2]] == [[5, 6, 7], layout]
+        assert unweighted.aggregation_weights is None
 
 
 @needs_original

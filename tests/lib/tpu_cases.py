@@ -148,7 +148,8 @@ class Case:
         device = module.DeviceConfig(self.hosts, 2 * self.hosts, "/job:tpu_worker")
         given = {"optimization_parameters": optimizer, "device_config": device}
         given |= {"partition_strategy": self.strategy, "profile_data_directory": self.profile}
-        given["pipeline_execution_with_tensor_core"] = self.pipelined
+        if self.pipelined:  # False is the default.
+            given["pipeline_execution_with_tensor_core"] = True
         return module.TPUEmbedding(tables, features, 8 * self.hosts, mode, **given)
 
 

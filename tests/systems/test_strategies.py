@@ -30,17 +30,18 @@ def spec_of(start):
 
 
 @pytest.mark.parametrize(
-    "name, option, emulated, tables",
+    "name, option, device, tables",
     [
-        *((name, f"{call}_distribute", False, True) for name in STRATEGIES for call in CALLS),
-        ("MirroredStrategy", "train_distribute", True, True),
-        ("MirroredStrategy", "train_distribute", True, False),
+        *((name, f"{call}_distribute", None, True) for name in STRATEGIES for call in CALLS),
+        ("MirroredStrategy", "train_distribute", "tpu", True),
+        ("MirroredStrategy", "train_distribute", "emulate", True),
+        ("MirroredStrategy", "train_distribute", "emulate", False),
     ],
 )
-def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, emulated, tables, tmp_path):
+def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, device, tables, tmp_path):
     config = ee.RunConfig(
         model_dir=str(tmp_path),
-        tpu_config=ee.TPUConfig(device="host", num_shards=2) if emulated else None,
+        tpu_config=ee.TPUConfig(device=device, num_shards=2) if device else None,
         **{option: STRATEGIES[name]()},
     )
     spec = spec_of(np.zeros([5, 2], np.float32)) if tables else None
@@ -48,7 +49,7 @@ def test_tables_and_an_emulated_tpu_refuse_a_strategy(name, option, emulated, ta
     given = type(getattr(config, option)).__name__
     what = "an EmbeddingConfigSpec" if tables else "an emulated TPU"
     error = ValueError if tables else options.CannotEmulate
-    said = harness.refusal(error, harness.configured, model_fn, spec, config, use_tpu=emulated)
+    said = harness.refusal(error, harness.configured, model_fn, spec, config, use_tpu=bool(device))
     assert said.startswith(f"RunConfig: {option} must be None with {what}; got a {given}.")
 
 

@@ -258,6 +258,19 @@ def test_an_absent_chief_may_mean_that_training_is_over(job, seconds, watch):
     assert judge.watch._stopped.is_set()
 
 
+def test_a_watch_connects_to_tasks_until_it_is_stopped(monkeypatch):
+    """No chief listens. So the watch asks whether training is over, until the answer is True."""
+    monkeypatch.setattr(waiting, "_BETWEEN_KNOCKS", 0.01)
+    monkeypatch.setattr(waiting, "_UNTIL_OVER", {"ps": 0.0})
+    answers = [None, True, False]  # The last answer is given first.
+    cluster = tf.train.ClusterSpec(processes.addresses(chief=1))
+    waiting.AbsenceWatch(cluster, "ps", answers.pop).start()
+    (thread,) = [one for one in threading.enumerate() if "(_watch)" in one.name]
+    assert thread.daemon
+    thread.join(processes.HANGS)
+    assert answers == [None]
+
+
 @pytest.mark.parametrize("text", ["no", "0", "-1", "nan", "inf"])
 def test_refuses_an_invalid_wait_limit(text, monkeypatch):
     monkeypatch.setenv(environment.WAIT_LIMIT.name, text)

@@ -69,6 +69,7 @@ class Calls(ee.Exporter):
 @pytest.mark.parametrize("deleted_by", ["export", "input_fn"])
 def test_evaluator_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
     """During the program's function `deleted_by`, the chief makes step 4, and deletes step 2."""
+    caplog.set_level(logging.INFO, "estimator_emb")
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=2)
     calls = []
@@ -93,6 +94,7 @@ def test_evaluator_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monk
     said = "was deleted before its evaluation and exports were complete."
     (line,) = [one for one in harness.said(caplog) if said in one]
     assert f"{tmp_path}/model.ckpt-2 {said}" in line
+    assert harness.said(caplog)[-1] == "Training ended: this evaluator ends."
 
 
 def test_evaluator_ends_if_training_ended_before_max_steps(tmp_path, monkeypatch, caplog):
