@@ -215,7 +215,7 @@ class CoresOfTPU(driver.Runner):
         )
         metrics = self._on_host("eval_metrics", spec.eval_metrics) or {}
         with tf.control_dependencies([] if checked is None else [checked]):
-            updated = total.assign_add(spec.loss)
+            updated = total.assign_add(spec.loss, read_value=False)
         step = tf.group(updated, *(update for _, update in metrics.values()))
         host_ops = self._on_host("host_call", spec.host_call, after=step)
         iterations = create_or_get_iterations_per_loop()
@@ -275,6 +275,7 @@ class CoresOfTPU(driver.Runner):
             context.Enter()
             result = function(**by_name) if by_name else function(*given)
             context.Exit()
+        context.ExitResult(result)
         # A session starts with these ops. If they waited for the step, they would run it.
         if after is not None:
             _let_run_without(after, [op for op in _initial_ops() if op not in before])
@@ -326,7 +327,7 @@ class CoresOfTPU(driver.Runner):
 
 def _with_steps_per_call(hook: Any, estimator: Any) -> Any:
     counted = estimator._iterations_per_training_loop
-    if counted.unit == "count":
+    if counted.unit == "count" and counted.value:
         hook._set_steps_per_run(counted.value)
     return hook
 

@@ -137,6 +137,9 @@ def _fed(
             taken, initializes = _taken(ctx, result, batch_axis, fed_by)
             initializers += initializes
             fed += zip(taken, fed_by, strict=True)
+    if ctx.model_parallelism_enabled:
+        # The samples of a batch are in the order of the replicas.
+        fed.sort(key=lambda one: one[1][0])
     return fed, initializers
 
 

@@ -32,12 +32,14 @@ class LoopHook(OutfeedHostCallHook):
         every_n_steps: int = 1,
         first: tf.Operation | None = None,
     ):
-        super().__init__(list(host_ops))
+        super().__init__(host_ops)
         self._step = step
         self._first = first
+        self._host_ops = list(host_ops)
         self._every_n_steps = every_n_steps
         self._made = 0
         """Completed steps of all loops."""
+        self._in_loop = False
 
     def begin(self) -> None:
         super().begin()
@@ -64,11 +66,11 @@ class LoopHook(OutfeedHostCallHook):
         super().end(session)
         # A monitored session treats the end of its input as a regular stop, even within a loop.
         # If there was no step, `input_fn` reports an empty input.
-        if self._made and self._in_loop:
+        if self._in_loop and self._made:
             raise input_fn.InputEndedError(
                 f"The input ended after {self._made} steps. As on a TPU, input_fn must yield a "
                 "batch for every step asked for; repeat() its dataset, or ask for fewer steps."
             )
 
     def _after_step(self, index: int) -> list[Any]:
-        return self._tensors if index % self._every_n_steps == 0 else []
+        return self._host_ops if index % self._every_n_steps == 0 else []
