@@ -19,6 +19,7 @@ from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
 from estimator_emb.checkpoints.files import bundle_index, checkpoint_files, checkpoint_reader
+from estimator_emb.checkpoints.files.checkpoint_files import DamagedCheckpoint, MissingCheckpoint
 from estimator_emb.checkpoints.restoring import saver
 from estimator_emb.engine.engine import PendingLookup
 
@@ -88,7 +89,7 @@ def test_refuses_a_model_dir_without_its_state_file(kind, trained, assert_record
     if kind == "missing":
         file.unlink()
     estimator = make(trained)
-    (message,) = {refused(what, estimator, checkpoint_files.MissingCheckpoint) for what in CALLS}
+    (message,) = {refused(what, estimator, MissingCheckpoint) for what in CALLS}
     assert message.startswith(f"{PHRASE}: file '{file}', which says which checkpoint is the latest")
     assert_recorded(message)
     specs = ee.TrainSpec(input_fn, max_steps=3), ee.EvalSpec(input_fn, steps=1)
@@ -113,6 +114,7 @@ def test_refuses_a_missing_latest_checkpoint(remote, trained, assert_recorded):
         (trained / "checkpoint").write_text(f'model_checkpoint_path: "{named}"')
     else:
         (trained / "model.ckpt-2.index").unlink()
+        damage("cut", f"{trained}/model.ckpt-1")  # The advice names step 0, which is whole.
     (message,) = {refused(what, make(trained)) for what in CALLS}
     begin = f"{PHRASE}: file '{trained}/checkpoint' names '{named}', which is gone."
     assert message.startswith(begin)
@@ -172,7 +174,7 @@ def test_error_for_a_checkpoint_deleted_while_it_is_restored(
     with pytest.raises(tf.errors.NotFoundError) as error:
         call(what, make(trained))
     gone = f"Restoring from checkpoint failed: checkpoint '{trained}/model.ckpt-2' was there and is"
-    assert str(error.value).startswith(f"{gone} gone")
+    assert str(error.value).startswith(f"{gone} gone") and error.value.__cause__ is None
 
 
 def test_latest_is_none_without_checkpoints(tmp_path):
@@ -247,8 +249,8 @@ def test_refuses_damage_in_the_current_folder(trained, monkeypatch, caplog, asse
     monkeypatch.chdir(trained)
     caplog.set_level("INFO", "estimator_emb")
     damage("cut", "model.ckpt-2")
-    kind, check = checkpoint_files.DamagedCheckpoint, checkpoint_files.check_whole
-    assert_recorded(harness.refusal(kind, check, "model.ckpt-2"))
+    message = harness.refusal(DamagedCheckpoint, checkpoint_files.check_whole, "model.ckpt-2")
+    assert_recorded(message)
     assert harness.said(caplog) == ["Looking for the newest checkpoint in . that is whole."]
 
 
@@ -264,7 +266,7 @@ def test_explains_an_error_of_restoring(kind, trained):
     assert f"checkpoint '{path}' is damaged: {problem}" in str(explained)
     again = checkpoint_files.explain(explained, f"{trained}/gone")
     assert again is None  # It is explained already.
-    with pytest.raises(checkpoint_files.MissingCheckpoint, match="was there and is gone"):
+    with pytest.raises(MissingCheckpoint, match="was there and is gone"):
         checkpoint_files.check_whole(f"{trained}/gone")
 
 
@@ -291,6 +293,20 @@ def test_index_refuses_unknown_variables_and_formats(trained):
             bundle_index.Index(path)
 
 
+def test_index_refuses_variables_that_are_not_in_runs_of_rows(tmp_path):
+    """Rows 4 and 5 of 'gap' are in no slice. The last name reads like a third slice of 'more'."""
+    path = f"{tmp_path}/model.ckpt"
+    tf.raw_ops.SaveV2(
+        prefix=path,
+        tensor_names=["gap", "gap", "more", "more", "\0more\0\1z"],
+        shape_and_slices=["10 1 0,4:-", "10 1 6,4:-", "8 1 0,4:-", "8 1 4,4:-", ""],
+        tensors=[np.ones([4, 1])] * 5,
+    )
+    for name in ("gap", "more"):
+        with pytest.raises(bundle_index.UnknownFormat, match=f"{name} is not in runs of rows"):
+            bundle_index.Index(path).parts(name)
+
+
 def test_advice_skips_other_damaged_checkpoints(trained, assert_recorded):
     damage("cut", f"{trained}/model.ckpt-2")
     damage("flipped", f"{trained}/model.ckpt-1")
@@ -314,16 +330,19 @@ def test_errors_of_the_input_are_not_changed(trained):
 
 def test_index_gives_the_sizes_of_data_files(tmp_path):
     """Of one or several files, with empty variables, strings, and names with common beginnings."""
-    values = {f"scope_{n % 7}/variable_{n}": np.zeros([n % 5, 3]) for n in range(150)}
-    values |= {"parts": np.zeros([70, 2]), "note": np.array(["a", "b" * 300], object)}
+    # So many names make the list at their block's end longer than the last variable's entry.
+    values = {f"scope_{n % 7}/variable_{n}": np.zeros([n % 5, 3]) for n in range(1000)}
+    note = "n" * 128  # The number 128 is two bytes in the index: 80 01.
+    values |= {"parts": np.zeros([70, 2]), note: np.array(["a", "b" * 300], object)}
     saved = saved_values.write(tmp_path / "model.ckpt", values, hosts={"parts": 3})
     folders = (pathlib.Path(__file__).parents[1] / "data" / "checkpoints").iterdir()
     small = saved_values.write(tmp_path / "small.ckpt", {"global_step": 1})
-    for path in (saved, small, *(f"{folder}/model.ckpt-3" for folder in folders)):
+    empty = saved_values.write(tmp_path / "empty.ckpt", {"none": np.zeros([0, 3])})
+    for path in (saved, small, empty, *(f"{folder}/model.ckpt-3" for folder in folders)):
         sizes = dict(bundle_index.Index(path).data_files())
         assert sizes == {file: os.path.getsize(file) for file in tf.io.gfile.glob(f"{path}.data*")}
         assert checkpoint_files.find_problem(path, thorough=True) is None
-        name = "global_step" if path != saved else "note"  # Any variable of the checkpoint.
+        name = {saved: max(values), empty: "none"}.get(path, "global_step")  # The index's last.
         assert checkpoint_files.file_of(path, name) in sizes
 
 
@@ -350,7 +369,7 @@ def test_names_the_variable_of_a_damaged_file(tmp_path, monkeypatch):
         pathlib.Path(file).write_bytes(whole)
 
 
-@pytest.mark.parametrize("piece", [8, 40, 1 << 20])  # Bytes per read. A row has 20.
+@pytest.mark.parametrize("piece", [8, 48, 1 << 20])  # Bytes per read. A row has 20.
 def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", piece)
     table = np.arange(50, dtype=np.float32).reshape(10, 5)
@@ -359,7 +378,9 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
         whole.check("table")
     with checkpoint_reader.CheckpointReader(path) as unknown:
         unknown._index = None  # As for an unknown format of the index.
-        unknown.check("table")
+        read = []
+        unknown.check("table", read.append)
+        assert read == [table.nbytes]
         np.testing.assert_array_equal(unknown.rows("table", 3, 5), table[3:5])
     file = pathlib.Path(f"{path}.data-00000-of-00001")
     contents = bytearray(file.read_bytes())
@@ -367,17 +388,18 @@ def test_check_names_the_file_of_a_damaged_table(piece, tmp_path, monkeypatch):
     file.write_bytes(contents)
     with checkpoint_reader.CheckpointReader(path) as damaged:
         damaged.check("w")
-        message = harness.refusal(checkpoint_files.DamagedCheckpoint, damaged.check, "table")
+        message = harness.refusal(DamagedCheckpoint, damaged.check, "table")
         assert f"is damaged: '{file}' does not hold what was saved of table" in message
+        message = harness.refusal(DamagedCheckpoint, damaged.array, "table")
+        assert f"variable table cannot be read from '{file}' (TensorBundle at {path} sh" in message
     with checkpoint_reader.CheckpointReader(path) as cut:
         file.write_bytes(contents[:-5])  # The last byte of the table, and the 4 bytes of w.
-        with pytest.raises(checkpoint_files.DamagedCheckpoint, match=f"'{file}' ends before byte"):
+        with pytest.raises(DamagedCheckpoint, match="ends before byte 200"):
             [*cut.pieces("table", hosts=2)]
 
 
 def test_reader_names_an_index_whose_names_are_no_text(tmp_path):
     path = f"{tmp_path}/model.ckpt-1"
     tf.raw_ops.SaveV2(prefix=path, tensor_names=[b"\xff"], shape_and_slices=[""], tensors=[[1.0]])
-    raised, read = checkpoint_files.DamagedCheckpoint, checkpoint_reader.CheckpointReader
-    message = harness.refusal(raised, read, path)
+    message = harness.refusal(DamagedCheckpoint, checkpoint_reader.CheckpointReader, path)
     assert f"is damaged: '{path}.index' cannot be read ('utf-8' codec" in message

@@ -151,6 +151,8 @@ def test_convert_tables_one_by_one(graph, saved, tmp_path):
     assert json.loads(read(path)[RECORD]) == {"format": 1, "hosts": hosts}
     np.testing.assert_array_equal(read(path)["words"], WORDS[IN_ORDER_OF[4]])
     np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
+    with checkpoint_reader.CheckpointReader(path) as values:
+        assert row_order.described(values).endswith("'mod' over 4 hosts in some tables")
     message = error(source=path, destination=f"{tmp_path}/x", tables=["*"])
     assert "the named tables are in different orders, by the record in" in message
     made = checkpoint.convert(path, f"{tmp_path}/2", ["words", "few"])
@@ -238,9 +240,10 @@ def test_graphs_of_this_package_mean_id_order(tmp_path):
 
 
 def test_convert_refuses_a_record_of_another_version(tmp_path):
-    path = save(f"{tmp_path}/model.ckpt-1", {"words": WORDS, RECORD: b'{"format": 2, "hosts": {}}'})
-    message = error(source=path, destination=f"{tmp_path}/x", tables=["words"])
-    assert message.startswith(f"Variable {RECORD} of checkpoint {path!r}")
+    for content in (b'{"format": 2, "hosts": {}}', b'{"format": 1, "hosts": {"words": 0}}', b"[1]"):
+        path = write(tmp_path / "model.ckpt-1", {"words": WORDS, RECORD: content})
+        message = error(source=path, destination=f"{tmp_path}/x", tables=["words"])
+        assert message.startswith(f"Variable {RECORD} of checkpoint {path!r}")
 
 
 def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):

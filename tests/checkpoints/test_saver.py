@@ -79,17 +79,18 @@ def test_the_programs_saver_is_kept(two_cores, tmp_path):
     assert list(files(tmp_path, 1)) == ["model.ckpt-1.data-00000-of-00001"]  # Ours makes two files.
 
 
-def test_at_most_one_file_per_variable(monkeypatch, tmp_path):
+def test_at_most_one_file_per_variable_and_core(monkeypatch, tmp_path):
     monkeypatch.setattr(saver, "FILE_BYTES", 1)
-    monkeypatch.setattr(saver.os, "cpu_count", lambda: 8)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        for name in ROWS:
-            tf.compat.v1.get_variable(name, [10, 4])
+        for name, type in (("a", tf.int8), ("b", tf.float64), ("c", tf.float32)):
+            tf.compat.v1.get_variable(name, [ROWS[name], 4], type)  # 1600, 3200 and 1600 bytes.
         session.run(tf.compat.v1.global_variables_initializer())
-        in_files = saver.PartsSaver(ee.RunConfig())
-        in_files.build()
-        in_files.save(session, f"{tmp_path}/model.ckpt-1")
-    assert len(files(tmp_path, 1)) == len(ROWS)
+        for cores, sizes in ((8, [3200, 1600, 1600]), (2, [3200, 3200])):
+            monkeypatch.setattr(saver.os, "cpu_count", lambda: cores)  # noqa: B023
+            in_files = saver.PartsSaver(ee.RunConfig())
+            in_files.build()
+            in_files.save(session, f"{tmp_path}/model.ckpt-{cores}")
+            assert list(files(tmp_path, cores).values()) == sizes
 
 
 def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
@@ -98,20 +99,23 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
     with tf.Graph().as_default(), v1.Session() as session:
         empty, weight = v1.train.Saver(allow_empty=True), v1.get_variable("weight", [2])
         listed, named = v1.train.Saver([weight]), v1.train.Saver({"old": weight})
+        defined = v1.train.Saver(saver_def=listed.saver_def)  # Its list is unknown.
         table = v1.get_variable("table", [4, 3], partitioner=v1.fixed_size_partitioner(2))
         bias = v1.get_variable("bias", [5])
-        later = v1.train.Saver([weight])
+        later = v1.train.Saver([weight, v1.get_variable("helper", [1])])
         savers = [empty, listed, named, later]
         v1.get_collection_ref(v1.GraphKeys.SAVERS).extend(savers)
         found = saver.savers_of_program(None)
         tables = [*table, bias]
-        saver.complete(found, tables, without="no such name", on_tpu=False, training=False)
+        saver.complete(found, tables, without="helper", on_tpu=False, training=False)
         session.run(v1.global_variables_initializer())
         for one, of_model in zip(savers, (None, "weight", "old", "weight"), strict=True):
             path = one.save(session, f"{tmp_path}/model.ckpt")
             shapes = {of_model: [2]} if of_model else {}
             shapes |= {} if one is later else {"table": [4, 3], "bias": [5]}
             assert tf.train.load_checkpoint(path).get_variable_to_shape_map() == shapes
+        with pytest.raises(ValueError, match="'bias:0', 'table/part_0:0', 'table/part_1:0'"):
+            saver.complete([defined], tables, "no such name", on_tpu=False, training=False)
 
 
 def test_a_restored_checkpoint_is_not_saved_again_and_is_deleted_when_oldest(tmp_path, meta_graphs):
@@ -126,6 +130,7 @@ def test_a_restored_checkpoint_is_not_saved_again_and_is_deleted_when_oldest(tmp
     of.train(harness.input_fn_of([BATCH] * 2), hooks=[looks], steps=2)
     assert seen[0] == before and len(before) == 3  # The files .data, .index and .meta.
     assert list(files(tmp_path, 2)) == ["model.ckpt-2.data-00000-of-00001"]  # It is small.
+    assert str(tmp_path) not in (tmp_path / "checkpoint").read_text()  # So the folder may move.
     # It counts among the kept checkpoints, and is deleted when it is the oldest.
     assert not of_step(0) and not of_step(1)
     assert len(of_step(2)) == len(of_step(3)) == 3

@@ -128,8 +128,8 @@ def test_equivalent_vocabularies_have_the_same_record(piece, tmp_path, monkeypat
     three_words = {"fruit": [[3, hashlib.sha256(b"apple\npear\nfig\n").hexdigest()]]}
     assert recorded(tf.lookup.KeyValueTensorInitializer, WORDS, [0, 1, 2]) == three_words
     for text, size in (
-        ("apple\r\npear\r\nfig\r\n", 3),
-        ("apple\npear\nfig", None),  # None: all lines.
+        ("apple\r\npear\r\nfig\r\n", None),  # None: all lines.
+        ("apple\npear\nfig", None),
         ("apple\npear\nfig\nkiwi", 3),
         ("apple\npear\nfig\nkiwi\nlime\n", 3),
     ):
@@ -149,7 +149,7 @@ def test_the_record_keeps_vocabularies_of_all_trainings(tmp_path):
     with pytest.raises(ChangedVocabulary):  # `three` is new and `two` is gone.
         vocabulary_record.check_unchanged(path, {"fruit": [one, three]})
     # A training from scratch begins a new record, without `one` and `two`.
-    write(str(tmp_path), {"fruit": [three], "Äpfel": []}, continues=False)
+    write(str(tmp_path), {"Äpfel": [], "fruit": [three]}, continues=False)
     text = '{\n "fruit": [\n  [\n   4,\n   "c"\n  ]\n ],\n "Äpfel": []\n}\n'
     assert (tmp_path / RECORD).read_text() == text
     vocabulary_record.check_unchanged(path, {"fruit": [three]})

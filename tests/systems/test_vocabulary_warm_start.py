@@ -230,14 +230,15 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
 
 
+OTHER = "other/embedding_weights"  # A variable of no table.
 of_each_kind = pytest.mark.parametrize(
-    "kind, optimizer, extra", [("dicts", None, 1), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
+    "kind, optimizer, extra", [("dicts", None, 0), ("column", "Ftrl", 2), ("shared", "Adam", 1)]
 )
 
 
 def spec_and_checkpoint(kind, optimizer, extra, model_dir):
     """Returns the spec of a table for `NEW`. Writes a checkpoint with two rows of unknown words."""
-    write_checkpoint(model_dir, {NAMES[kind]: np.ones([6, 3], np.float32), "other": np.float32(1)})
+    write_checkpoint(model_dir, {NAMES[kind]: np.ones([6, 3], np.float32), OTHER: np.float32(1)})
     spec, _ = spec_of(kind, NEW, extra, optimizer or "Adagrad")
     return spec if optimizer else spec._replace(optimization_parameters=None)
 
@@ -266,8 +267,10 @@ def test_settings_have_word_files_for_the_table_and_its_slots(kind, optimizer, e
 def test_a_warm_start_without_word_files_names_the_table(kind, optimizer, extra, tmp_path):
     spec, name = spec_and_checkpoint(kind, optimizer, extra, tmp_path), NAMES[kind]
     differs = f"table '{TABLE_NAMES[kind]}': variable {name} is [7, 3] here and [6, 3] in the"
+    differs += f" checkpoint\n  variable {OTHER} is [3] here and [] in the"
     with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(differs)):
-        tf.compat.v1.get_variable(name, [7, 3])
+        for variable, shape in ((name, [7, 3]), (OTHER, [3])):
+            tf.compat.v1.get_variable(variable, shape)
         compare_graph.check_warm_start(ee.WarmStartSettings(str(tmp_path)), tables_of(spec))
 
 
@@ -294,10 +297,10 @@ def of_column(tmp_path_factory):
 
 def vocab_info(tmp_path):
     files = {name: tmp_path / f"{name}.words" for name in ("old", "new")}
-    for file, words in zip(files.values(), (OLD, NEW), strict=True):
+    for file, words in zip(files.values(), ([*OLD, "cherry", "date"], NEW), strict=True):
         file.write_text("\n".join(words) + "\n")
     new = {"new_vocab": str(files["new"]), "new_vocab_size": len(NEW), "num_oov_buckets": 2}
-    old = {"old_vocab": str(files["old"]), "old_vocab_size": len(OLD)}
+    old = {"old_vocab": str(files["old"]), "old_vocab_size": 6}  # A word for each row.
     backup = {"backup_initializer": lambda shape, dtype=tf.float32: tf.fill(shape, BACKUP)}
     return ee.VocabInfo(**new, **old, **backup)
 

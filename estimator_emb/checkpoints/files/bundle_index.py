@@ -60,36 +60,31 @@ class Index:
         if not entry.slices:
             return [self._part(entry, 0, shape[0] if shape else 1)]
         whole = [(0, size) for size in shape]
-        pieces = self.pieces(name.encode())
-        runs = [
-            [
-                limits if length < 0 else (start, length)
-                for (start, length), limits in zip(extents, whole, strict=True)
-            ]
-            for extents, _ in pieces
-        ]
+        runs, keys = self._slices(name.encode(), whole)
         ends = [start + rows for (start, rows), *_ in runs]
         follow = [start for (start, _), *_ in runs] == [0, *ends[:-1]] and ends[-1] == shape[0]
-        if not follow or any(run[1:] != whole[1:] for run in runs):
+        if len(keys) != len(runs) or not follow or any(run[1:] != whole[1:] for run in runs):
             raise UnknownFormat(f"{self.path}.index: {name} is not in runs of rows.")
-        data = [self.entries[key] for _, key in pieces]
+        data = [self.entries[key] for key in keys]
         return [self._part(one, *run[0]) for one, run in zip(data, runs, strict=True)]
 
-    def pieces(self, key: bytes) -> list[tuple[list[tuple[int, int]], bytes]]:
-        """Returns a variable's slices: (start, length or -1) of each dimension, and the key.
+    def _slices(
+        self, key: bytes, whole: list[tuple[int, int]]
+    ) -> tuple[list[list[tuple[int, int]]], list[bytes]]:
+        """Returns (start, length) of each dimension of a variable's slices, and the slices' keys.
 
-        All keys are b"" if slices are missing in the index.
+        `whole` has (0, size) of each dimension of the variable.
         """
         extents = sorted(
-            [(one.start, one.length if one.HasField("length") else -1) for one in piece.extent]
+            [
+                (one.start, one.length) if one.HasField("length") else limits
+                for one, limits in zip(piece.extent, whole, strict=True)
+            ]
             for piece in self.entries[key].slices
         )
         begin = b"\0" + key.replace(b"\0", b"\0\xff") + b"\0\1"
         first, end = (bisect.bisect(self._keys, one) for one in (begin, begin + b"\xff"))
-        keys = self._keys[first:end]
-        if len(keys) != len(extents):
-            keys = [b""] * len(extents)
-        return list(zip(extents, keys, strict=True))
+        return extents, self._keys[first:end]
 
     def data_files(self) -> Iterator[tuple[str, int]]:
         """Yields each data file and its minimum size in bytes."""

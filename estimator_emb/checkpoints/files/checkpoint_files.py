@@ -106,7 +106,7 @@ def given(path: str) -> str:
     folder = path if tf.io.gfile.isdir(path) else path.rpartition("/")[0] or "."
     names = checkpoints(folder)
     prefix = re.sub(_ENDS, "", path)
-    if prefix != path and exists(prefix):
+    if exists(prefix):
         what_to_do = f"give '{prefix}', without the end of the file's name"
     elif not names:
         what_to_do = "give the path of a checkpoint without the ends of its files' names"

@@ -67,8 +67,8 @@ class CheckpointReader:
 
     def row_bytes(self, name: str) -> int:
         """Returns the size of a variable's row in bytes, at least 1. A string counts as 8."""
-        size = 8 if self.is_text(name) else self.dtypes[name].size
-        return max(1, int(np.prod(self.shapes[name][1:], dtype=np.int64)) * size)
+        row = int(np.prod(self.shapes[name][1:], dtype=np.int64))
+        return max(1, row * self.dtypes[name].size)
 
     def size(self, name: str) -> int:
         """Returns the size of a variable in bytes, or 0 for strings."""

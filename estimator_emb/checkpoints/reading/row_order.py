@@ -144,19 +144,14 @@ def graph_of(values: CheckpointReader) -> SavedGraph:
 
 
 def known(values: CheckpointReader) -> dict[str, int]:
-    """Returns variable -> number of hosts, like `record`, from the record or the saved graph."""
+    """Returns table -> number of hosts, like `record`, from the record or the saved graph."""
     graph = values.once(graph_of)
     found = record(values)
     if not found and graph.order == "ids":
         return dict.fromkeys(values.shapes, 1)
     if not found and graph.order == "mod" and graph.hosts:
-        slots = (
-            saved_variables.slots_of(table, values.shapes)
-            for table in graph.tables
-            if table in values.shapes
-        )
-        names = {*graph.tables, *(slot for own in slots for slot in own)}
-        found = {name: graph.hosts if name in names else 1 for name in values.shapes}
+        listed = values.once(saved_variables.listed)
+        found = {one.name: graph.hosts if one.name in graph.tables else 1 for one in listed}
     return found
 
 

@@ -162,7 +162,7 @@ def prefix(path: str) -> str:
     if tf.io.gfile.exists(f"{path}.index"):
         return path
     bare = re.sub(r"\.(index|meta|data-\d+-of-\d+)$", "", path)
-    if bare != path and tf.io.gfile.exists(f"{bare}.index"):
+    if tf.io.gfile.exists(f"{bare}.index"):
         raise ValueError(
             f"There is no checkpoint {path!r}: give {bare!r}, without the end of the file's name."
         )

@@ -29,7 +29,7 @@ _descriptors: set[int] = set()
 
 @contextlib.contextmanager
 def held(model_dir: str) -> Iterator[Callable[[], None] | None]:
-    """Holds a model directory's lock. Raises RuntimeError if another training holds it.
+    """Holds the lock of an existing folder. Raises RuntimeError if another training holds it.
 
     Yields a check, or None if the directory cannot be locked. The check raises RuntimeError if the
     lock's file has been removed or replaced, because another training may then save there.
@@ -39,7 +39,6 @@ def held(model_dir: str) -> Iterator[Callable[[], None] | None]:
     descriptor, why_not = None, "its file system has no locks"
     if fcntl is not None and "://" not in folder:
         try:
-            os.makedirs(folder, exist_ok=True)
             descriptor = _locked(path)
         except BlockingIOError as error:
             raise RuntimeError(
