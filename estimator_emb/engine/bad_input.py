@@ -68,7 +68,7 @@ def require(problems: list[Problem], name: str) -> tf.Tensor:
         # The assertions run in order, so that the first problem is reported.
         previous: list[tf.Operation] = []
         for holds, message in problems:
-            stops = tf.raw_ops.Assert(condition=holds, data=[message()], summarize=1)
+            stops = tf.raw_ops.Assert(condition=holds, data=[message()])
             if not tf.executing_eagerly():
                 # tf.control_dependencies would ignore an op with an input that is first captured
                 # inside the context.

@@ -99,7 +99,6 @@ class TableStep:
     next_step: LookaheadBuffer | None = dataclasses.field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.tables = list(self.tables)
         if not self.place.on_tpu:
             self.tables = integers.looked_up(self.tables)
         self.summarizes = self.summarizes and self.training and not self.place.in_step

@@ -56,16 +56,18 @@ def test_a_rate_function_may_return_a_tensor():
 
 def test_only_rates_that_a_step_computes_are_checked():
     """Constants were checked when the graph was built. A check returns False for a problem."""
-    functions = {"a": None, "b": lambda step: 0.25, "c": lambda step: step * 0.5}
+    functions = {"a": None, "b": lambda step: 0.25, **dict.fromkeys("cd", lambda step: step * 0.5)}
     configs = {name: TableConfig(4, 2, learning_rate_fn=one) for name, one in functions.items()}
     spec = harness.tables_spec(configs, embedding.SGD(0.5), experimental_gradient_multiplier_fn=max)
     tables = tables_of(spec)
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         step = tf.compat.v1.placeholder(tf.float32, [])
-        a, b, c = rates.table_rates(tables, step)
+        a, b, c, d = rates.table_rates(tables, step)
+        assert c is d and len(step.consumers()) == 1  # A function is called once for its tables.
         assert rates.problems(spec, tables[:2], [a, b], tf.constant(2.0)) == []
         # `c` is a table's rate and also the multiplier of gradients, which may be negative.
-        checks = [holds for holds, _ in rates.problems(spec, tables, [a, b, c], multiplier=c)]
+        possible = rates.problems(spec, tables, [a, b, c, d], multiplier=c)
+        checks = [holds for holds, _ in possible]
         for value, want in ((0, [True, True]), (-1, [False, True]), (np.inf, [False, False])):
             assert session.run(checks, {step: value}) == want
 

@@ -58,7 +58,7 @@ SEQUENCE = Feature("x", max_sequence_length=3)
 OTHERS = {"x": PAIR, "w": weights([1.0, 2.0], [3.0])}
 NAN = {"x": PAIR, "w": weights([1.0], [0.5, np.nan])}
 MISPLACED = tf.SparseTensor([[0, 0], [0, 2], [1, 1]], [1, 2, 3], [2, 2])
-REPEATED = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [2, 3])
+REPEATED = tf.SparseTensor([[0, 0], [1, 2], [1, 1], [1, 2]], tf.constant([1, 2, 3, 4]), [3, 3])
 
 
 @pytest.mark.parametrize(
@@ -90,22 +90,30 @@ def test_features_of_other_batch_sizes_stop_the_step():
     other += " All features of a batch need the same number."
     both = {"x": tf.constant([1, 2]), "y": tf.constant([1, 2, 3])}
     check_fails(other, check, table_of(X, Y), both)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        unknown = {key: tf.compat.v1.placeholder(tf.int32, [None]) for key in both}
+        first, _ = check(table_of(X, Y), unknown)
+        check_fails(
+            other, session.run, first.ids, {unknown[key]: both[key].numpy() for key in both}
+        )
 
 
 def test_dense_weights_are_checked_at_run_time():
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         features = {
             "x": tf.compat.v1.placeholder(tf.int64, [None, None]),
-            "w": tf.compat.v1.placeholder(tf.float32, [None, None]),
+            "w": tf.compat.v1.placeholder(tf.float32),
         }
         (read,) = check(table_of(WEIGHTED), features)
         for weights, message in (
+            (np.ones([4]), ": its weights w must have the rank of its ids; got shape [4]."),
             (np.ones([2, 1]), " has 4 ids but 2 weights."),
             (np.ones([4, 1]), ": its weights have other indices than its ids."),
         ):
             fed = {features["x"]: [[1, 2], [3, -1]], features["w"]: weights}  # -1 counts.
             said = f"Feature x of table users{message}"
             check_fails(said, session.run, [read.ids, read.weights], fed)
+        assert session.run(read.ids, {features["x"]: [[4]], features["w"]: [[0.5]]}) == [4]
 
 
 @pytest.mark.parametrize("known_by", ["batch", "lengths"])
@@ -123,6 +131,7 @@ def test_two_ids_at_one_position_are_accepted_if_they_are_cut_off():
     short = Feature("x", max_sequence_length=2)  # Cuts position 2.
     (read,) = check(table_of(short), {"x": REPEATED})
     assert read.samples.numpy().tolist() == [0, 1]
+    assert read.lengths.numpy().tolist() == [1, 2, 0]  # Sample 2 is empty.
     assert read.segments.numpy().tolist() == [0 * 2 + 0, 1 * 2 + 1]  # Sample * length + position.
     outside = tf.SparseTensor(*harness.sparse([[1, 2, 30]]))  # The id that is cut off counts too.
     assert not all(
@@ -135,12 +144,15 @@ def test_rank_of_sparse_ids_is_checked_at_run_time(limit):
     table = table_of(Feature("x", max_sequence_length=limit))
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         ids = tf.compat.v1.sparse_placeholder(tf.int64)
-        (read,) = check(table, {"x": ids})
+        given = inputs.source_of(table, table.features[0], {"x": ids}).ids
+        ((read,), _) = bad_input.checked([given])
         for shape in ([3], [3, 1, 1]):
             value = tf.compat.v1.SparseTensorValue([[0] * len(shape)], [1], shape)
             message = "Feature x of table users: its ids must have shape [batch, n]; got "
             message += f"[{' '.join(map(str, shape))}]."
             check_fails(message, session.run, [read.ids, read.segments], {ids: value})
+            # Ops that read the parts before other checks wait for this check too.
+            check_fails(message, session.run, given.batch, {ids: value})
         value = tf.compat.v1.SparseTensorValue([[1, 0]], [4], [2, 1])
         got = session.run([read.ids, read.segments], {ids: value})
     assert [one.tolist() for one in got] == [[4], [limit or 1]]  # Sample 1, or its position 0.
@@ -228,9 +240,11 @@ def test_wrong_types_and_shapes_are_refused(feature, features, phrase):
 
 def test_features_of_a_step_must_be_a_dict():
     """A TensorServingInputReceiver gives a single tensor."""
-    spec = harness.tables_spec({"x": TableConfig(4, 2)}, ee.AdagradParameters(0.5))
+    spec = harness.tables_spec({"x": TableConfig(50_000, 2)}, ee.AdagradParameters(0.5))
     step = TableStep(spec, tables_of(spec), training=False, place=TablePlace(shards=2))
-    assert step.describe().startswith("Embedding tables train on the host, over 2 parameter serv")
+    many = "1 table, 50,000 rows, 100,000 parameters, 0.8 MB with slots (Adagrad x 1)"
+    on = "the host, over 2 parameter servers"
+    assert step.describe() == f"Embedding tables train on {on}: {many}."
     said = harness.refusal(ValueError, step.enqueue, tf.constant([1]))
     assert said.endswith("input_fn must return its features as a dict; got a tensor.")
 
@@ -252,14 +266,16 @@ def test_the_first_bad_id_of_several_tables_is_named():
     """Each id is compared with the size of its own table, though all ids are checked at once."""
     good = [read_ids(SMALL, "x", [2, 0], tf.int32), read_ids(LARGE, "y", [2**40 - 1, 3])]
     bad_input.checked(good)
-    for others, ids, bad in (([], [1, 7, -1, 4], 7), (good, [-5, 1], -5)):
+    for others, ids, bad in (([], [1, 3, -1, 4], 3), (good, [-5, 1], -5)):
         said = f"Feature z of table s: id {bad} is outside [0, 3).{DROP}"
         check_fails(said, bad_input.checked, [*others, read_ids(SMALL, "z", ids)])
 
 
 def test_a_negative_id_is_dropped_even_if_the_dtype_has_no_id_that_is_too_large():
-    kept = read_ids(LARGE, "z", [0, -5, 1], tf.int32, DroppedIds(count=False).drop)
-    assert kept.ids.numpy().tolist() == [0, 1]
+    drop = DroppedIds(count=False).drop
+    assert read_ids(LARGE, "z", [0, -5, 1], tf.int32, drop).ids.numpy().tolist() == [0, 1]
+    largest = Table("t", TableConfig(2**31 - 1, 2), ())  # All int32 but one are its ids.
+    assert read_ids(largest, "z", [2**31 - 1, 3], tf.int32, drop).ids.numpy().tolist() == [3]
 
 
 def arrays(indices, ids, shape=(2, 4), places=None):
@@ -352,8 +368,16 @@ def test_a_dropped_id_gives_zeros(combiner, how, features, want):
 def test_a_column_may_lack_its_weights_until_the_batch_is_read():
     """Reading the batch names the missing weights. Reshaping ids for that must not fail before."""
     table = Table("t", TableConfig(5, 2), (Feature("x", column_name="c", weight_key="w"),))
-    shaped = integers.as_matrices([table], {"x": tf.zeros([2, 1, 3])})
-    assert shaped.keys() == {"x"} and shaped["x"].shape == [2, 3]
+    shaped = integers.as_matrices([table], {"x": tf.zeros([1, 1, 3])})
+    assert shaped.keys() == {"x"} and shaped["x"].shape == [1, 3]
+
+
+def test_only_dense_ids_of_columns_become_matrices():
+    """TensorFlow's columns take dense [batch, 1, n]. Other features are read as they were given."""
+    sparse = Feature("s", column_name="c"), {"s": tf.SparseTensor([[0, 0, 0]], [1], [2, 1, 3])}
+    sequence = Feature("z", column_name="d", max_sequence_length=2), {"z": tf.zeros([2, 1, 3])}
+    for feature, given in (sparse, sequence, (X, {"x": tf.zeros([2, 1, 3])})):
+        assert integers.as_matrices([table_of(feature)], given) == given
 
 
 def test_counts_of_dropped_ids_are_no_variables_of_the_model():
@@ -429,10 +453,8 @@ def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, cap
 
 def test_the_environment_turns_dropping_on(monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_BAD_IDS", raising=False)
-    asked = [options.asked_bad_ids(make(None, given).config) for given in (None, "error")]
-    assert asked == ["error", "error"]
-    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "drop")
-    asked = [options.asked_bad_ids(make(None, given).config) for given in (None, "error")]
-    assert asked == ["drop", "error"]
-    monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", "")
-    assert options.asked_bad_ids(make(None, None).config) == "error"
+    for variable, want in ((None, "error"), ("drop", "drop"), ("", "error")):
+        if variable is not None:
+            monkeypatch.setenv("ESTIMATOR_EMB_BAD_IDS", variable)
+        asked = [options.asked_bad_ids(make(None, given).config) for given in (None, "error")]
+        assert asked == [want, "error"]

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import estimator_emb as ee
 import feature_columns as fc
-from estimator_emb.engine import bad_input, inputs, integers, lookup
+from estimator_emb.engine import bad_input, inputs, integers, lookup, update
 from estimator_emb.spec.config import TableConfig
 from estimator_emb.spec.resolved import Feature, Table, tables_of_columns
 
@@ -126,3 +127,15 @@ def test_integers_for_a_column_of_strings_are_its_ids():
     np.testing.assert_array_equal(activation, [weights[2] + weights[1], weights[0]])
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"id 3 is outside \[0, 3\)"):
         run(table, {"word": tf.constant([[3]])}, weights, np.zeros([1, 2], np.float32))
+
+
+@pytest.mark.parametrize("accumulated, want", [(False, [[[3, 4]], [[1, 2]]]), (True, [[[4, 6]]])])
+def test_each_core_updates_a_row_in_turn_unless_gradients_accumulate(accumulated, want):
+    """Each of two cores has a sample with row 3. Core 3 % 2 comes first."""
+    sgd = ee.StochasticGradientDescentParameters(0.1, use_gradient_accumulation=accumulated)
+    table = Table("t", TableConfig(5, 2), (Feature("x"),), optimizer=sgd)
+    ids = inputs.source_of(table, table.features[0], {"x": tf.constant([3, 3])}).ids
+    rows, occurrences = lookup.distinct([ids], "sum")
+    gradients = [tf.constant([[1.0, 2.0], [3.0, 4.0]])]
+    updates = update.row_updates(table, rows, occurrences, gradients, num_cores=2)
+    assert [one.gradients.numpy().tolist() for one in updates] == want

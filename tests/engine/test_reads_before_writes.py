@@ -309,7 +309,9 @@ def test_a_summary_of_a_table_does_not_copy_it_in_every_step():
         write = v1.train.GradientDescentOptimizer(1.0).apply_gradients([(gradient, table)])
         row = tf.identity(table)[7] * 1.0
         reads_before_writes.order([write], [row])
-        with v1.Session() as session:
+        config = v1.ConfigProto()
+        config.graph_options.rewrite_options.disable_meta_optimizer = True  # It may drop the read.
+        with v1.Session(config=config) as session:
             session.run(v1.global_variables_initializer())
             session.run(write)
             options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
@@ -381,6 +383,16 @@ def test_the_accesses_of_a_captured_variable_are_found():
     of_outer = [[], ["StatefulPartitionedCall"]]  # A call that reads and writes is a write.
     of_inner = [["ReadVariableOp"], ["AssignAddVariableOp"]]
     assert types == [of_outer, of_inner]
+
+
+def test_an_op_may_get_a_list_of_reference_variables():
+    with tf.Graph().as_default() as graph:
+        refs = [v1.get_variable(name, [], use_resource=False)._ref() for name in "ab"]
+        tf.raw_ops.RefSelect(index=0, inputs=refs)  # Passes one on, and neither reads nor writes.
+        tf.raw_ops.SdcaShrinkL1(weights=refs, l1=0.5, l2=0.5)
+        found = [(one.reads, one.writes) for one in accesses.variables_of(graph)]
+    types = [[[op.type for op in ops] for ops in of_variable] for of_variable in found]
+    assert types == [[[], ["Assign", "SdcaShrinkL1"]]] * 2  # Initializers assign.
 
 
 def test_a_loop_of_v1_behind_a_trained_layer_trains_as_one_of_v2():

@@ -63,6 +63,7 @@ def test_slices_of_a_table_with_many_rows_grow_before_the_last_round():
     np.testing.assert_allclose(np.diff(logs), logs[-1] / 6, rtol=0.03)  # Sizes are rounded.
     assert of_first == 500 - (10 + 41 + 170) and of_second == 500 - (21 + 85 + 343)
     assert dealt(1000, 2, 2) == [62, 448, 438, 52]  # Likewise, in fewer rounds.
+    assert dealt(1200, 2, 2) == [68, 532, 600 - 68, 600 - 532]  # A larger half would leave < 60.
     assert dealt(1000, 2, 3) == [18, 51, 142, 399, 340, 50]
     assert dealt(1500, 2, 3) == [21, 64, 196, 604, 533, 82]
     assert len(dealt(1000, 20, 4)) == 3 * 20  # A fourth round would give an empty slice.
@@ -272,6 +273,8 @@ def test_tables_larger_than_memory_are_refused(
     monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)  # Predictions need no slots.
     message = harness.refusal(MemoryError, next, estimator(tmp_path, device).predict(both))
     assert message.startswith("The embedding tables need 10.0 MB, and this machine has 9.0 MB of ")
+    monkeypatch.setattr(sizes, "machine_memory", lambda: 7 * 3 * 4)  # Exactly one table's bytes.
+    sizes.check_fits([table_of(7, dimension=3)], training=False, divide="")
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ _DENSE = ("Assign", "ResourceApply", "ResourceCountUpTo")
 
 _PASSING = frozenset(
     ("Enter", "Exit", "Identity", "IdentityN", "Merge", "NextIteration", "Switch")
-    + ("RefEnter", "RefExit", "RefIdentity", "RefMerge", "RefNextIteration", "RefSwitch")
+    + ("RefEnter", "RefExit", "RefIdentity", "RefMerge", "RefNextIteration", "RefSelect")
+    + ("RefSwitch",)
 )
 """Ops that pass a variable from an input to an output."""
 VARIABLES = frozenset(("Variable", "VariableV2", "TemporaryVariable"))
@@ -125,10 +126,7 @@ def _captured(tensor: tf.Tensor) -> tf.Operation | None:
 
 
 class _Uses:
-    """An op's input indices by input tensor, outputs that are variables, and called functions.
-
-    The functions get the op's inputs from index `first` on.
-    """
+    """An op's input indices by input tensor, outputs that are variables, and called functions."""
 
     def __init__(self, op: tf.Operation):
         self.inputs: dict[tuple[tf.Operation, int], list[int]] = collections.defaultdict(list)
@@ -140,7 +138,6 @@ class _Uses:
             for output in op.outputs
             if is_reference(output) or (passing and output.dtype == tf.resource)
         ]
-        self.first = FUNCTIONS.get(op.type, 0)
         calls = called(op.node_def) if op.type in FUNCTIONS else []
         self.functions = [function.name for function in calls]
 
@@ -190,7 +187,7 @@ def _kind(op: tf.Operation, index: int, used: _Uses, effects: Callable[[str], li
         return "r"
     if op.type not in FUNCTIONS:
         return "w"
-    kind, place = "", index - used.first
+    kind, place = "", index - FUNCTIONS[op.type]
     for function in used.functions:
         effects_on_arguments = effects(function)
         kind += effects_on_arguments[place] if 0 <= place < len(effects_on_arguments) else "w"
@@ -201,10 +198,8 @@ def _kind_by_reference(op: tf.Operation, index: int) -> str:
     arguments = op.op_def.input_arg
     if op.type == "Identity" and is_reference(op.outputs[0]):
         return ""
-    lists = any(
-        argument.number_attr or argument.type_list_attr for argument in arguments[: index + 1]
-    )
-    if lists or index >= len(arguments) or not arguments[index].is_ref:
+    # Of all ops with a list of references, the list is the last argument.
+    if not arguments[min(index, len(arguments) - 1)].is_ref:
         return "r"
     return "" if op.type in _NEITHER or op.type in _PASSING else "w"
 
