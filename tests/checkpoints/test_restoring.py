@@ -10,11 +10,12 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
-from saved_values import save
+from saved_values import save, write
 from tensorflow.python.training.saver import BulkSaverBuilder
 from words_program import CALLS, call, input_fn, make, refused
 
 import estimator_emb as ee
+from estimator_emb.checkpoints.restoring import compare_graph
 
 HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
 VALUES = {
@@ -121,6 +122,24 @@ def test_error_lists_at_most_five_missing_keys(trained):
     _, *lines, more, _ = message.splitlines()
     assert [line.partition(", and")[0] for line in lines] == keys
     assert more == "  and 1 more"
+
+
+def test_lists_saved_variables_by_similarity_and_finds_the_old_name(tmp_path):
+    """Of several variables with a missing variable's shape, the old name has the same last part."""
+    saved = {name: np.ones([3, 3]) for name in ("b/x", "c", "z/dense/bias", "z/dense/kernel")}
+    saved |= {f"{name}/pair": np.ones([2]) for name in "rst"}
+    saved |= {"w": np.ones([2, 2]), "step": np.ones([4])}
+    path = write(tmp_path / "model.ckpt-1", saved)
+    with tf.Graph().as_default(), pytest.raises(tf.errors.InvalidArgumentError) as error:
+        missing = {"z/last/kernel": [3, 3], "s": [2], "u": [7], "v": [7]}
+        for name, shape in {**missing, "w": [4], "step": [4]}.items():
+            tf.compat.v1.get_variable(name, shape, tf.float64)
+        compare_graph.check_restored(path, None, ())
+    of_kernel, of_s, *others, _, advice = error.value.message.splitlines()[1:]
+    assert of_kernel.endswith("the checkpoint has z/dense/kernel, z/dense/bias, b/x and 1 more")
+    assert of_s.endswith("the checkpoint has s/pair, r/pair, t/pair")
+    assert others[2:] == ["  variable w is [4] here and [2, 2] in the checkpoint"]
+    assert advice.endswith("var_name_to_prev_var_name={'z/last/kernel': 'z/dense/kernel'}).")
 
 
 def test_refuses_a_table_of_another_dtype(trained):

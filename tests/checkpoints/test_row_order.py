@@ -237,6 +237,9 @@ def test_graphs_of_this_package_mean_id_order(tmp_path):
         assert (found.order, found.hosts) == ("ids", 4)
     (tmp_path / "bad.meta").write_bytes(b"\xff\xff")  # A damaged file tells nothing.
     assert row_order.saved_graph(f"{tmp_path}/bad") == row_order.SavedGraph()
+    (tmp_path / "other.meta").write_bytes(b"")  # A graph without tables of a TPU.
+    path = write(tmp_path / "other", {"words": WORDS}, slices=4)
+    np.testing.assert_array_equal(checkpoint.table(path, "words"), WORDS)
 
 
 def test_convert_refuses_a_record_of_another_version(tmp_path):
@@ -290,6 +293,16 @@ def test_convert_refuses_a_path_that_is_a_pattern(tmp_path):
     path = f"{tmp_path}/a[b]/model.ckpt-7"
     message = error(source=path, destination=f"{tmp_path}/new", tables=["words"])
     assert message.startswith(f"Checkpoint '{path}' is there, but TensorFlow does not find it")
+
+
+def test_writer_begins_a_file_for_a_value_that_does_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(writer, "CHUNK_BYTES", 64)
+    with writer.Writer(f"{tmp_path}/model.ckpt-1") as out:
+        for name, size in zip("abcde", (40, 24, 8, 80, 8), strict=True):
+            out.add(name, tf.int8, np.zeros(size, np.int8))
+        out.finish()
+    files = sorted(tmp_path.glob("*.data-*"))
+    assert [file.stat().st_size for file in files] == [40 + 24, 8, 80, 8]
 
 
 @pytest.mark.slow

@@ -114,6 +114,10 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
             shapes = {of_model: [2]} if of_model else {}
             shapes |= {} if one is later else {"table": [4, 3], "bias": [5]}
             assert tf.train.load_checkpoint(path).get_variable_to_shape_map() == shapes
+        # A training saves, so even a later saver must have all variables.
+        saver.complete([later], tables, "no such name", on_tpu=False, training=True)
+        reader = tf.train.load_checkpoint(later.save(session, f"{tmp_path}/model.ckpt"))
+        assert reader.get_variable_to_shape_map().keys() == {"weight", "table", "bias"}
         with pytest.raises(ValueError, match="'bias:0', 'table/part_0:0', 'table/part_1:0'"):
             saver.complete([defined], tables, "no such name", on_tpu=False, training=False)
 

@@ -85,11 +85,13 @@ def test_refuses_training_while_another_process_trains(tmp_path):
         check_refused(tmp_path, who)
         assert [file.name for file in tmp_path.iterdir()] == [training_lock.FILE]
     assert who in lock_of(tmp_path).read_text()
+    lock_of(tmp_path).write_text("of a killed process" * 9)
     estimator = make(tmp_path)
 
     def inside():
         text = lock_of(tmp_path).read_text()
         assert text.startswith(f"process {os.getpid()} on {socket.gethostname()}, since ")
+        assert "killed" not in text
 
     call("train", estimator, hooks=[AfterStep(inside)])
     assert not lock_of(tmp_path).exists()
@@ -159,6 +161,7 @@ def test_trains_without_a_lock_if_unsupported(place, why_not, tmp_path, monkeypa
 def test_only_one_thread_holds_the_lock(tmp_path):
     """Threads take the lock again and again, and each holder removes the lock file."""
     inside, counts, held, refused = [], [], [], []
+    files = len(os.listdir("/proc/self/fd"))
 
     def many():
         for _ in range(200):
@@ -182,6 +185,7 @@ def test_only_one_thread_holds_the_lock(tmp_path):
     assert len(held) + len(refused) == 8 * 200
     assert set(counts) == {1}
     assert not lock_of(tmp_path).exists() and not training_lock._descriptors
+    assert len(os.listdir("/proc/self/fd")) < files + 50  # Most are closed again.
 
 
 @pytest.mark.fast(2)
@@ -221,9 +225,12 @@ def test_text_of_a_lock_file_is_escaped_and_shortened(tmp_path):
         file.write("\x1b[2J\nevil" + "x" * 900)
         file.flush()
         message = harness.refusal(RuntimeError, call, "train", make(tmp_path))
+        file.truncate(200)
+        whole = harness.refusal(RuntimeError, training_lock.held(str(tmp_path)).__enter__)
     # The first 200 characters. The 9 before the x are an escape, a line break and 7 others.
-    who = r"\x1b[2J\nevil" + "x" * (200 - 9) + "..."
-    assert message.startswith(f"train: model_dir '{tmp_path}' is held by {who}, which trains")
+    who = r"\x1b[2J\nevil" + "x" * (200 - 9)
+    assert message.startswith(f"train: model_dir '{tmp_path}' is held by {who}..., which trains")
+    assert f"held by {who}, which trains" in whole
 
 
 def leave(model_dir, *names):
