@@ -61,8 +61,8 @@ def test_minimize_returns_the_step(loss, session):
     assert session.run(optimizer.iterations) == 3
 
 
-def test_outside_graphs_minimize_returns_none_or_needs_a_tape_and_apply_gradients_the_step():
-    """So do the methods of Keras. A loss that is a tensor, not a function, needs a tape."""
+def test_outside_graphs_minimize_returns_none_and_needs_a_tape_for_a_tensor():
+    """So does the method of Keras. Unlike it, `apply_gradients` returns the step."""
     w = variable_in_graph()
     optimizer = Adagrad(0.1)
     assert optimizer.minimize(lambda: loss_of(w), [w]) is None
