@@ -13,14 +13,13 @@ import pytest
 
 pytestmark = pytest.mark.any_version
 
-FOLDER = processes.ROOT / "benchmarks"
 HAS_JAX = importlib.util.find_spec("jax") is not None
 
 
 def run(command, **environment):
     program, *arguments = shlex.split(command)
     environment |= {"CUDA_VISIBLE_DEVICES": ""}
-    return processes.run_python(FOLDER / program, *arguments, **environment)
+    return processes.run_python(processes.ROOT / "benchmarks" / program, *arguments, **environment)
 
 
 TABLE = json.loads((processes.ROOT / "tests" / "data" / "benchmarks.json").read_text())

@@ -12,7 +12,6 @@ import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.spec import options
 
-VALUES = np.arange(10, dtype=np.float32).reshape(5, 2)
 BATCHES = [({"x": np.array([1, 3])}, {"x": np.ones([2, 2], np.float32)})]
 
 
@@ -21,7 +20,7 @@ def rate(step):
 
 
 def initial(shape, dtype=tf.float32, partition_info=None):
-    return harness.initializer(VALUES)(shape, dtype, partition_info)
+    return harness.initializer(np.arange(10.0).reshape(5, 2))(shape, dtype, partition_info)
 
 
 def of_dicts():
@@ -125,5 +124,4 @@ def test_a_copied_estimator_with_a_copied_spec_trains_like_the_original(cores, t
         copied(one).train(harness.input_fn_of(BATCHES * 2), steps=2)
         return harness.saved(folder, 2)
 
-    originals = trained("originals", lambda one: one)
-    np.testing.assert_equal(trained("copies", copy.deepcopy), originals)
+    np.testing.assert_equal(trained("copies", copy.deepcopy), trained("originals", lambda one: one))

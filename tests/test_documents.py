@@ -83,8 +83,7 @@ def test_every_command_of_the_pages_is_run_or_commands_json_says_why_not():
     assert len(found) > 15
     for page, command in found:
         assert rule_of(command), f"Say in commands.json how {command!r} of {page} is tested."
-    unused = [start for start in COMMANDS if not any(c.startswith(start) for _, c in found)]
-    assert unused == []
+    assert [start for start in COMMANDS if not any(c.startswith(start) for _, c in found)] == []
     for _, command in found:
         for file in re.findall(r"(?:examples|benchmarks|tests)/[\w/]*(?:\.py)?", command):
             assert (REPOSITORY / file).exists(), command

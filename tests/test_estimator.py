@@ -155,12 +155,10 @@ def test_exported_model_predicts(device, trained, tmp_path):
 
 def test_use_tpu_without_a_tpu_says_how_to_emulate(tmp_path, monkeypatch):
     monkeypatch.delenv("ESTIMATOR_EMB_DEVICE", raising=False)
-    estimator = make(tmp_path, use_tpu=True)
-    with pytest.raises(RuntimeError) as error:
-        estimator.train(harness.input_fn_of(batches(1)), steps=1)
-    assert "Cannot find any TPU cores" in str(error.value)
-    assert "set the environment variable ESTIMATOR_EMB_DEVICE=emulate, or pass" in str(error.value)
-    assert "'pjrt'" in str(error.value)
+    train, data = make(tmp_path, use_tpu=True).train, harness.input_fn_of(batches(1))
+    message = harness.refusal(RuntimeError, train, data, steps=1)
+    assert "Cannot find any TPU cores" in message and "'pjrt'" in message
+    assert "set the environment variable ESTIMATOR_EMB_DEVICE=emulate, or pass" in message
 
 
 @pytest.mark.usefixtures("installed")  # Replaces names in TensorFlow, as `estimator-emb run` does.
@@ -186,8 +184,7 @@ def test_a_table_on_the_tensor_core_trains_by_the_models_optimizer(tmp_path):
 
     def model_fn(features, labels, mode, params):
         activation = fc.DenseFeatures([column])(features)
-        loss = tf.reduce_sum(activation * labels)
-        return harness.minimized(mode, loss, 0.5)
+        return harness.minimized(mode, tf.reduce_sum(activation * labels), 0.5)
 
     data = [({"x": harness.sparse([[1, 3, 0], [2], []])}, np.ones([3, 2], np.float32))]
     estimator = harness.estimator(model_fn, spec, tmp_path, batch_size=3)

@@ -18,7 +18,6 @@ except ImportError:  # Python 3.10 has no tomllib.
 
 ROOT = processes.ROOT
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["estimator_emb"]["extras"]
-PROGRAM = ROOT / "tests" / "data" / "smoke.py"
 
 ASKED = {
     "native": "main(['run', 'smoke.py', 'second'])",
@@ -95,10 +94,9 @@ def test_a_missing_extra_is_told_from_a_missing_package(monkeypatch):
 @pytest.mark.parametrize("extra", sorted(ASKED))
 def test_the_package_works_without_an_extra_and_names_it_on_use(extra, tmp_path):
     for name in ("estimator_emb", "feature_columns"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    shutil.copy(PROGRAM, tmp_path / "smoke.py")
+    shutil.copy(ROOT / "tests" / "data" / "smoke.py", tmp_path)
     (tmp_path / "sitecustomize.py").write_text(HIDES_THE_CHECKOUT)
     for path in EXTRAS[extra]["paths"]:
         place = tmp_path / path

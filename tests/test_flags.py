@@ -32,7 +32,7 @@ def test_defaults_of_flags_and_run_config(assert_recorded):
 
 
 def test_run_config_takes_the_values_of_flags():
-    holders = parsed(
+    config = parsed(
         "--model_dir=/tmp/x",
         "--device=emulate",
         "--num_shards=4",
@@ -40,8 +40,7 @@ def test_run_config_takes_the_values_of_flags():
         "--save_checkpoints_steps=1",
         "--keep_checkpoint_max=0",
         "--tpu=name",  # Ignored on the host, so `cluster` is None.
-    )
-    config = holders.run_config(tf_random_seed=3)
+    ).run_config(tf_random_seed=3)
     assert config.model_dir == "/tmp/x"
     assert config.save_checkpoints_steps == 1 and config.keep_checkpoint_max == 0
     assert config.tf_random_seed == 3 and config.cluster is None

@@ -162,8 +162,7 @@ def test_float64_with_xla_equals_keras():
 
     expected = drive(lambda: make(Reference), "function", initial, steps)
     for mode in MODES:
-        got = drive(lambda: make(Adagrad), mode, initial, steps)
-        assert_same_states(got, expected, atol=1e-12)
+        assert_same_states(drive(lambda: make(Adagrad), mode, initial, steps), expected, atol=1e-12)
 
 
 @pytest.mark.slow

@@ -61,18 +61,14 @@ def test_minimize_returns_the_step(loss, session):
     assert session.run(optimizer.iterations) == 3
 
 
-def test_outside_graphs_minimize_returns_none_and_apply_gradients_the_step():
-    """So do the methods of Keras."""
+def test_outside_graphs_minimize_returns_none_and_needs_a_tape_for_a_tensor():
+    """So does the method of Keras. Unlike it, `apply_gradients` returns the step."""
     w = variable_in_graph()
     optimizer = Adagrad(0.1)
     assert optimizer.minimize(lambda: loss_of(w), [w]) is None
     np.testing.assert_allclose(w, after([1, 2]), rtol=1e-6)
     assert optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)]) == 2
     assert optimizer.update_step(tf.constant([1.0, 2.0]), w) is None
-
-
-def test_minimize_outside_graphs_needs_a_tape_for_a_tensor():
-    w, optimizer = variable_in_graph(), Adagrad(0.1)
     with pytest.raises(ValueError, match="`tape` is required when a `Tensor` loss is passed"):
         optimizer.minimize(loss_of(w), [w])
 

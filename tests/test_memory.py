@@ -2,7 +2,6 @@
 
 import ctypes
 import gc
-import logging
 import resource
 import weakref
 
@@ -139,7 +138,7 @@ def test_check_program_frees_its_graphs(graphs_must_be_freed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["a bad id", "model_fn"])
 def test_failed_trainings_free_their_graphs(fault, tmp_path, caplog, monkeypatch):
-    caplog.set_level(logging.CRITICAL, "tensorflow")  # Log records would keep errors alive.
+    caplog.set_level("CRITICAL", "tensorflow")  # Log records would keep errors alive.
 
     def model_fn(features, labels, mode, params):
         tf.gradients(doubled(features["x"]), [features["x"]])

@@ -122,8 +122,7 @@ def test_shared_embedding_columns_makes_tensorflows_column():
 
     def content(function):
         item = fc.categorical_column_with_identity("item", 5, 3)
-        initializer = V1.zeros_initializer()
-        rest = ("sum", initializer, "both", [0], abs, "cpu", [None, 2], False)
+        rest = ("sum", V1.zeros_initializer(), "both", [0], abs, "cpu", [None, 2], False)
         (column,) = function([item], 3, *rest)
         table = column.get_embedding_var_name(), column.get_embedding_table_size()
         return re.sub("0x[0-9a-f]+", "", repr((column.name, column, vars(column), table)))

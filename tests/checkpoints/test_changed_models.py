@@ -30,8 +30,7 @@ def make(kind, model_dir, optimizer, first="first", layer="dense", start=None):
         of_model = OPTIMIZERS[optimizer]()
         if kind == "emulated":
             of_model = v1.tpu.CrossShardOptimizer(of_model)
-        step = of_model.minimize(loss, v1.train.get_global_step())
-        return spec(mode, loss=loss, train_op=step)
+        return spec(mode, loss=loss, train_op=of_model.minimize(loss, v1.train.get_global_step()))
 
     return harness.of_kind(kind, model, model_dir, warm_start_from=start)
 

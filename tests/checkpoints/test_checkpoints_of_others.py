@@ -11,8 +11,6 @@ import harness
 import numpy as np
 import pytest
 
-FOLDER = pathlib.Path(__file__).parents[1] / "data" / "checkpoints"
-
 
 @pytest.mark.parametrize(
     "name, device",
@@ -28,7 +26,7 @@ FOLDER = pathlib.Path(__file__).parents[1] / "data" / "checkpoints"
 )
 def test_restores_predicts_and_continues_training(name, device, tmp_path):
     """Also tests accumulators: without them, the fourth step would give other values."""
-    folder = FOLDER / name
+    folder = pathlib.Path(__file__).parents[1] / "data" / "checkpoints" / name
     shutil.copytree(folder, tmp_path / "model")
     expected = np.load(folder / "expected.npz")
     data = columns_program.batches(4, seed=5, longest_history=2)

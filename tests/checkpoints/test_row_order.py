@@ -97,8 +97,7 @@ def test_convert_between_numbers_of_hosts_and_back(saved, tmp_path, monkeypatch)
     monkeypatch.setattr(checkpoint_reader, "PIECE_BYTES", 8)
     path = saved("mod")
     for hosts in (3, 5):
-        before = path
-        made = checkpoint.convert(before, f"{tmp_path}/{hosts}/", ["*"], to="mod", to_hosts=hosts)
+        made = checkpoint.convert(path, f"{tmp_path}/{hosts}/", ["*"], to="mod", to_hosts=hosts)
         path = made.path
         assert len([*(tmp_path / str(hosts)).glob("*.data-*")]) > 1  # In pieces of 64 bytes.
         got = read(path)
@@ -324,8 +323,7 @@ def test_memory_of_convert_does_not_grow_with_the_table(tmp_path, monkeypatch):
     finally:
         tracemalloc.stop()
     assert converting < 5 << 19 and reading < 7 << 19, (converting, reading)  # 2.5, 3.5 MiB.
-    got = read(f"{tmp_path}/ids/large.ckpt")["words"]
-    np.testing.assert_array_equal(got.ravel(), numbers)
+    np.testing.assert_array_equal(read(f"{tmp_path}/ids/large.ckpt")["words"].ravel(), numbers)
 
 
 def test_reads_slices_with_large_start_rows(tmp_path):

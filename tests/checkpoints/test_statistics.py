@@ -1,7 +1,6 @@
 """Statistics of a checkpoint's values, and reading its tables, compared with NumPy."""
 
 import cProfile
-import pathlib
 import pstats
 import shutil
 
@@ -12,8 +11,6 @@ from saved_values import MOD, WORDS, write
 
 from estimator_emb import checkpoint, optimizers
 from estimator_emb.checkpoints.files import checkpoint_reader
-
-DATA = pathlib.Path(__file__).parents[1] / "data"
 
 
 @pytest.mark.parametrize("piece", [64, 1 << 25])
@@ -114,7 +111,7 @@ BY_ID = np.float32([[10 * row, 10 * row + 1] for row in range(13)])
 @pytest.mark.parametrize("strategy", ["div", "mod"])
 def test_table_is_in_id_order(strategy, tmp_path, monkeypatch):
     """With 'mod', the checkpoint has the rows host by host: host 0 of 4 has ids 0, 4, 8, 12."""
-    folder = str(DATA / "tpu_checkpoints" / strategy)
+    folder = MOD.removesuffix("mod") + strategy
     converted = checkpoint.convert(folder, f"{tmp_path}/new", ["*"], to="mod", to_hosts=2).path
     for slot, more in ((None, 0), ("Adagrad", 0.5), ("/Adagrad", 0.5)):
         read = checkpoint.table(folder, "words", slot)
@@ -224,8 +221,7 @@ def test_table_refuses_unknown_and_ambiguous_names(tmp_path):
 def saved(folder, tables):
     names = [f"column_{number}_embedding/embedding_weights" for number in range(tables)]
     names += [f"{name}/Adagrad" for name in names]
-    values = dict.fromkeys(names, np.zeros([3, 2], np.float32))
-    return write(folder / f"{tables}.ckpt", values)
+    return write(folder / f"{tables}.ckpt", dict.fromkeys(names, np.zeros([3, 2], np.float32)))
 
 
 COMMANDS = {

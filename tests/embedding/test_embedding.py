@@ -79,8 +79,7 @@ REFUSED_OF_ALL = [
 @pytest.mark.parametrize(("arguments", "message"), REFUSED_OF_ALL, ids=itertools.count())
 def test_every_optimizer_refuses_wrong_arguments(ours, arguments, message):
     error = TypeError if message.startswith("learning_rate must be a number") else ValueError
-    got = refusal(error, ours, **arguments)
-    assert got.startswith(f"{by_name(ours)}: {message}")
+    assert refusal(error, ours, **arguments).startswith(f"{by_name(ours)}: {message}")
 
 
 @every_optimizer

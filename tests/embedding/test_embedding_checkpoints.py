@@ -131,15 +131,13 @@ def test_a_mod_checkpoint_moves_to_three_hosts_and_back(tmp_path, monkeypatch):
     path = tf.train.Checkpoint(model=model, step=saver.step).save(f"{tmp_path}/trained/ckpt")
     for given, folder in ((path, "file"), (str(tmp_path / "trained"), "folder")):
         new = str(tmp_path / folder / "model.ckpt-7")
-        back = embedding.checkpoint_from_tensorflow(given, new, {"words": WORDS})
-        assert back.variables == {
+        assert embedding.checkpoint_from_tensorflow(given, new, {"words": WORDS}).variables == {
             "model/embedding/words": WORDS,
             "model/embedding/words/accumulators": f"{WORDS}/Adagrad",
             "step": "global_step",
         }
         np.testing.assert_array_equal(checkpoint.table(new, "words"), words)
-        accumulators = checkpoint.table(new, "words", "Adagrad")
-        np.testing.assert_array_equal(accumulators, ROWS + 0.5)
+        np.testing.assert_array_equal(checkpoint.table(new, "words", "Adagrad"), ROWS + 0.5)
         with checkpoint_reader.CheckpointReader(new) as opened:
             assert opened.whole("global_step") == 7  # The step of MOD, trained no further.
     without = embedding.checkpoint_from_tensorflow(path, f"{tmp_path}/a.ckpt", slots=False)
@@ -167,8 +165,7 @@ def test_moved_checkpoints_have_tensorflows_keys(made, tmp_path):
     saved = {name: np.ones(shape, np.float32) for name, shape in shapes.items()}
     path = write(tmp_path / "a.ckpt", {**saved, "global_step": np.int64(5)})
     moved = embedding.checkpoint_to_tensorflow(spec_of(tables), path, f"{tmp_path}/tf2")
-    own = restored(moved, made).save(f"{tmp_path}/own/ckpt")
-    assert keys_of(moved.checkpoint) == keys_of(own)
+    assert keys_of(moved.checkpoint) == keys_of(restored(moved, made).save(f"{tmp_path}/own/ckpt"))
 
 
 def test_a_table_of_columns_comes_back_bit_by_bit(tmp_path):

@@ -1,7 +1,5 @@
 """Whole specs translated to `tf.tpu.experimental.embedding`, and the settings that are lost."""
 
-import logging
-
 import harness
 import numpy as np
 import pytest
@@ -125,7 +123,7 @@ def test_lost_settings_are_reported(caplog, assert_recorded):
         experimental_gradient_multiplier_fn=lambda step: 0.5,
         profile_data_directory="/profile",
     )
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
+    with caplog.at_level("WARNING", "estimator_emb"):
         got = embedding.to_tensorflow(spec)
     said = [str(loss) for loss in got.losses]
     assert harness.said(caplog) == said

@@ -6,14 +6,13 @@ import time
 import tensorflow as tf
 
 v1 = tf.compat.v1
-DELAY = 0.02
 
 
 def slowly(value):
     """Returns `value` as a tensor that arrives later than any write."""
 
     def sleep(value):
-        time.sleep(DELAY)
+        time.sleep(0.02)
         return value
 
     (late,) = v1.py_func(sleep, [value], [value.dtype])

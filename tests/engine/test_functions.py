@@ -66,8 +66,7 @@ def test_only_rates_that_a_step_computes_are_checked():
         assert c is d and len(step.consumers()) == 1  # A function is called once for its tables.
         assert rates.problems(spec, tables[:2], [a, b], tf.constant(2.0)) == []
         # `c` is a table's rate and also the multiplier of gradients, which may be negative.
-        possible = rates.problems(spec, tables, [a, b, c, d], multiplier=c)
-        checks = [holds for holds, _ in possible]
+        checks = [holds for holds, _ in rates.problems(spec, tables, [a, b, c, d], multiplier=c)]
         for value, want in ((0, [True, True]), (-1, [False, True]), (np.inf, [False, False])):
             assert session.run(checks, {step: value}) == want
 

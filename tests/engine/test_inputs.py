@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import logging
 
 import harness
 import numpy as np
@@ -361,8 +360,7 @@ def test_a_dropped_id_gives_zeros(combiner, how, features, want):
     source = inputs.source_of(table, feature, given, DroppedIds(count=False).drop)
     rows, (occurrences,) = lookup.distinct(bad_input.checked([source.ids])[0], combiner)
     assert not set(rows.numpy()) - set(range(5))
-    got = lookup.combine(tf.gather(ROWS, rows), occurrences)
-    np.testing.assert_allclose(got, want)
+    np.testing.assert_allclose(lookup.combine(tf.gather(ROWS, rows), occurrences), want)
 
 
 def test_a_column_may_lack_its_weights_until_the_batch_is_read():
@@ -408,14 +406,13 @@ BATCHES = harness.input_fn_of([batch([1, 5], [1, 1]), batch([-7, 99], [3, 5])])
 
 
 def test_all_calls_drop_and_count_bad_ids_and_an_export_drops_them(tmp_path, caplog, monkeypatch):
-    caplog.set_level(logging.INFO, "estimator_emb")
+    caplog.set_level("INFO", "estimator_emb")
     estimator = make(tmp_path, "drop")
     estimator.train(BATCHES, steps=2)
     want = {"x": ROWS.copy(), "y": ROWS.copy()}
     want["x"][1] -= 0.5 * GRADIENT[0]  # SGD of rate 0.5.
     want["y"][[1, 3]] -= 0.5 * np.array([GRADIENT.sum(0), GRADIENT[0]])  # Both samples read row 1.
-    got = harness.saved(tmp_path, 2)
-    harness.assert_same(got, {"global_step": 2, **want}, 1e-7, 0.0)
+    harness.assert_same(harness.saved(tmp_path, 2), {"global_step": 2, **want}, 1e-7, 0.0)
     of_steps = harness.summaries(tmp_path)
     counted = [[of_steps[step][f"bad_ids/{name}"] for name in "xy"] for step in (1, 2)]
     assert counted == [[1, 0], [1 + 2, 0 + 1]]  # Since the training began.

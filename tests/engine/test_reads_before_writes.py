@@ -60,8 +60,7 @@ def by_function(variable):
         variable.assign_add([1.0, 1.0])
 
     write()
-    calls = [op for op in v1.get_default_graph().get_operations() if "Call" in op.type]
-    return calls[-1]
+    return [op for op in v1.get_default_graph().get_operations() if "Call" in op.type][-1]
 
 
 def by_branch(variable):
@@ -77,8 +76,7 @@ def by_loop(variable):
         with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
             return i + 1
 
-    done = tf.while_loop(lambda i: i < 2, body, [tf.constant(0)])
-    return tf.nest.flatten(done)[0].op
+    return tf.nest.flatten(tf.while_loop(lambda i: i < 2, body, [tf.constant(0)]))[0].op
 
 
 def by_optimizer(gradient):
@@ -156,8 +154,7 @@ def test_a_separately_fetched_value_is_read_first(resource, every_step):
         with held_back() if every_step else contextlib.nullcontext():
             value = tf.identity(variable)
         late = slowly(tf.reshape(value, [2]))
-        write = variable.assign_add([1.0, 1.0]).op
-        assert values_read(late, write, every_step) == BEFORE
+        assert values_read(late, variable.assign_add([1.0, 1.0]).op, every_step) == BEFORE
 
 
 def test_the_buffer_of_a_reference_variable_is_not_fetched():
@@ -165,8 +162,7 @@ def test_the_buffer_of_a_reference_variable_is_not_fetched():
     with tf.Graph().as_default():
         variable = variable_of(False)
         value = tf.reshape(tf.identity(variable), [2])
-        write = variable.assign_add([1.0, 1.0]).op
-        assert values_read(value, write) == BEFORE
+        assert values_read(value, variable.assign_add([1.0, 1.0]).op) == BEFORE
 
 
 def test_adam_powers_are_read_before_they_are_updated():
@@ -277,8 +273,7 @@ def test_unneeded_ops_do_not_join_the_step():
     with tf.Graph().as_default() as graph:
         variable = variable_of(True)
         unset = v1.Variable([1.0], collections=[], use_resource=True, name="unset")
-        fed = v1.placeholder(tf.float32, [])
-        with tf.control_dependencies([fed]):
+        with tf.control_dependencies([v1.placeholder(tf.float32, [])]):
             waiting = variable.read_value()  # Would fail in a step without the feed.
         other = v1.get_variable("other", initializer=lambda: variable.read_value())
         write = tf.group(variable.assign_add([1.0, 1.0]), unset.assign([2.0]))

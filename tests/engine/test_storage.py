@@ -2,7 +2,6 @@
 
 import collections
 import itertools
-import logging
 import sys
 
 import harness
@@ -262,10 +261,9 @@ SERVERS = "divide them over parameter servers on several machines"
 def test_tables_larger_than_memory_are_refused(
     device, divide, tmp_path, monkeypatch, caplog, assert_recorded
 ):
-    caplog.set_level(logging.INFO, logger="estimator_emb")
+    caplog.set_level("INFO", "estimator_emb")
     monkeypatch.setattr(sizes, "machine_memory", lambda: 25_000_000)
-    train = estimator(tmp_path, device).train
-    message = harness.refusal(MemoryError, train, both, max_steps=2)
+    message = harness.refusal(MemoryError, estimator(tmp_path, device).train, both, max_steps=2)
     assert message.startswith(NEEDS) and divide in message
     assert_recorded(message)
     assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))

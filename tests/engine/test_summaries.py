@@ -264,8 +264,7 @@ def test_bad_input_fails_before_the_figures(pipelined, tmp_path):
     """The error comes before the figures' ops read the batch: they could fail in other ways."""
     lists, weights, gradients = made_batch(1, dropping=False)
     features = as_features(lists, weights)
-    negative = np.array([-4, 3])
-    features["ragged"] = features["ragged"]._replace(dense_shape=negative)
+    features["ragged"] = features["ragged"]._replace(dense_shape=np.array([-4, 3]))
     batches = harness.input_fn_of([(features, gradients)] * 2)
     said = r"the dense shape \[-4 3\] of its ids"
     with pytest.raises(tf.errors.InvalidArgumentError, match=said):
@@ -282,9 +281,8 @@ def test_a_pipelined_training_resumes_with_its_figures(tmp_path):
 
     train(tmp_path / "one", STEPS)
     train(tmp_path / "two", 2)
-    other = r"by other features or settings \(bad_ids, table_summaries, parameter servers,"
-    with pytest.raises(ValueError, match=other):
-        train(tmp_path / "two", STEPS, summaries=False)
+    other = "by other features or settings (bad_ids, table_summaries, parameter servers,"
+    assert other in harness.refusal(ValueError, train, tmp_path / "two", STEPS, summaries=False)
     train(tmp_path / "two", STEPS)
     one, two = (harness.summaries(tmp_path / name) for name in ("one", "two"))
     figures = {tag: value for tag, value in one[STEPS].items() if tag.startswith(("emb", "lo"))}
@@ -332,8 +330,7 @@ def test_table_summaries_are_written_by_default(cores, variable, tmp_path, monke
         return ee.RunConfig(save_summary_steps=100, **kwargs)  # So rare that they are on.
 
     batch = inputs(steps=1)
-    no_limits = spec_of(limit=None)
-    trained(tmp_path, no_limits, batch, cores, summaries=None, steps=1, config=config)
+    trained(tmp_path, spec_of(limit=None), batch, cores, summaries=None, steps=1, config=config)
     tags = {tag for tag in harness.summaries(tmp_path)[1] if tag.startswith("embedding/")}
     figures = "learning_rate", "ids", "distinct_ids", "rows_updated", "row_norm", "gradient_norm"
     wanted = {f"embedding/{table}/{figure}" for table in SIZES for figure in figures}

@@ -45,9 +45,8 @@ def spec_of(tables):
     if not tables:
         return None
     ids = fc.categorical_column_with_identity("ids", 3)
-    column = fc.embedding_column(ids, 2, initializer=tf.zeros_initializer())
     return ee.EmbeddingConfigSpec(
-        feature_columns=[column],
+        feature_columns=[fc.embedding_column(ids, 2, initializer=tf.zeros_initializer())],
         optimization_parameters=ee.StochasticGradientDescentParameters(1.0),
         experimental_gradient_multiplier_fn=lambda step: 1.0 + slowly(tf.cast(step, tf.float32)),
     )
@@ -77,19 +76,17 @@ class Program:
         if "ids" in features:
             loss += tf.reduce_mean(features["ids"])
         if mode == ee.ModeKeys.EVAL:
-            count = counter.assign_add(1.0).op
-            with tf.control_dependencies([count]):
+            with tf.control_dependencies([counter.assign_add(1.0).op]):
                 loss = tf.identity(loss)
             given = [tf.tile(one, [params["batch_size"]]) for one in late]
             return ee.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(self.metrics, given))
         optimizer = v1.train.GradientDescentOptimizer(1.0)
         if params["use_tpu"]:
             optimizer = v1.tpu.CrossShardOptimizer(optimizer)
-        train_op = tf.group(optimizer.minimize(loss, global_step), counter.assign_add(1.0).op)
         return ee.TPUEstimatorSpec(
             mode,
             loss=loss,
-            train_op=train_op,
+            train_op=tf.group(optimizer.minimize(loss, global_step), counter.assign_add(1.0).op),
             host_call=(self.host_call, late),
             training_hooks=[] if params["use_tpu"] else [self.fetches],
         )

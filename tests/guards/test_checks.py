@@ -23,9 +23,6 @@ def input_fn(params=None):
     return harness.dataset([({"x": harness.sparse([[1]] * size)}, labels)]).repeat()
 
 
-MODEL_FN = harness.gradient_model_fn(["x"])
-
-
 def on_host(path, model_fn, **kwargs):
     return harness.estimator(model_fn, SPEC, path, 8, **kwargs)
 
@@ -60,7 +57,7 @@ def test_every_backend_runs_the_checks_of_events_of_a_training(runs, monkeypatch
 
     monkeypatch.setattr(watching, "CHECKS", [*watching.CHECKS, *map(noting, Event)])
     found = {}
-    estimator = MADE[runs](tmp_path, MODEL_FN)
+    estimator = MADE[runs](tmp_path, harness.gradient_model_fn(["x"]))
     # An error ends the training where its session would open. `found` gets the session's arguments.
     with tpu_described._stopped_at(training, "MonitoredTrainingSession", estimator, found):
         estimator.train(input_fn, max_steps=20)

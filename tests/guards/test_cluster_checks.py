@@ -38,8 +38,7 @@ def make(tmp_path, model_fn=None, spec=SPEC, use_tpu=False, **kwargs):
 def test_an_emulated_tpu_in_a_cluster_is_refused(job, index, device, spec, task, tmp_path):
     task(job, index)
     kwargs = {"spec": spec, "use_tpu": True, "tpu_config": ee.TPUConfig(device=device)}
-    message = harness.refusal(ValueError, make, tmp_path, **kwargs)
-    assert message.startswith(
+    assert harness.refusal(ValueError, make, tmp_path, **kwargs).startswith(
         f"TF_CONFIG names a cluster (1 chief, 2 worker, 1 ps), and this process is its {job} "
         f"{index}, but device='emulate' and device='pjrt' train in one process."
     )

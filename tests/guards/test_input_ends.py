@@ -5,7 +5,6 @@ says where an estimator runs: way -> arguments of `make`.
 """
 
 import itertools
-import logging
 import types
 
 import harness
@@ -24,9 +23,8 @@ TELLS = "To train on, repeat() its dataset."
 
 
 @pytest.fixture(autouse=True)
-def log(caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
-    return caplog
+def log_is_shown(caplog):
+    caplog.set_level("INFO", "estimator_emb")
 
 
 def ended(caplog):
@@ -36,21 +34,21 @@ def ended(caplog):
 @pytest.mark.parametrize(
     "way", ["no tables", *(pytest.param(way, marks=pytest.mark.slow) for way in list(WAYS)[:2])]
 )
-def test_an_input_that_ends_early_is_logged(way, tmp_path, log):
+def test_an_input_that_ends_early_is_logged(way, tmp_path, caplog):
     estimator = make(tmp_path, **WAYS[way]) if way in WAYS else without_tables(tmp_path)
     estimator.train(input_of(12), max_steps=7)  # 12 samples are three steps.
     estimator.train(input_of(12), steps=5)
     assert estimator.get_variable_value("global_step") == 6
-    assert ended(log) == [
+    assert ended(caplog) == [
         f"train: the input ended at step 3, before max_steps=7. {TELLS}",
         f"train: the input ended after 3 of steps=5. {TELLS}",
     ]
 
 
-def test_an_emulated_tpu_says_an_early_end_once(tmp_path, log):
+def test_an_emulated_tpu_says_an_early_end_once(tmp_path, caplog):
     with pytest.raises(tf.errors.OutOfRangeError, match="The input ended after 3 steps"):
         make(tmp_path, **WAYS["emulated, 2 cores"]).train(input_of(12), max_steps=7)
-    assert ended(log) == []  # The error says it.
+    assert ended(caplog) == []  # The error says it.
 
 
 def ending(error):
@@ -73,19 +71,19 @@ OF_PROGRAM = tf.errors.OutOfRangeError(None, None, "of the program")
 @pytest.mark.parametrize(
     "error", [None, StopIteration(), OF_PROGRAM], ids=lambda one: type(one).__name__
 )
-def test_an_end_by_a_hook_is_not_logged(error, tmp_path, log):
+def test_an_end_by_a_hook_is_not_logged(error, tmp_path, caplog):
     estimator = without_tables(tmp_path)
     estimator.train(input_of(12), hooks=[ending(error)], max_steps=7)
     assert estimator.get_variable_value("global_step") == 2
-    assert ended(log) == []
+    assert ended(caplog) == []
 
 
-def test_an_intended_end_is_not_logged(tmp_path, log):
+def test_an_intended_end_is_not_logged(tmp_path, caplog):
     """The training has no number of steps, or the input has exactly enough."""
     estimator = without_tables(tmp_path)
     estimator.train(input_of(12))  # Three steps.
     estimator.train(input_of(12), max_steps=6)
-    assert ended(log) == []
+    assert ended(caplog) == []
 
 
 @pytest.mark.usefixtures("installed")

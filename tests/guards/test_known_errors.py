@@ -16,8 +16,7 @@ OWN_GRAPH = "Each call of an estimator has a graph of its own: make Datasets, te
 
 def lookup_table():
     keys, values = tf.constant([1, 2], tf.int64), tf.constant([1.0, 2.0])
-    initializer = tf.lookup.KeyValueTensorInitializer(keys, values)
-    return v1.lookup.StaticHashTable(initializer, 0.0)
+    return v1.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0.0)
 
 
 def looked_up(table, x):
@@ -115,8 +114,7 @@ def test_a_keras_optimizer_of_a_second_call_says_where_to_make_it(tmp_path):
 
     estimator = make("plain", tmp_path, build)
     estimator.train(input_fn, steps=1)
-    with pytest.raises(RuntimeError, match=OWN_GRAPH):
-        estimator.train(input_fn, steps=1)
+    assert OWN_GRAPH in harness.refusal(RuntimeError, estimator.train, input_fn, steps=1)
 
 
 def classifier(folder, name="x", **arguments):
@@ -147,8 +145,7 @@ def test_string_labels_name_label_vocabulary(classes, tmp_path):
 def test_a_misspelt_feature_is_suggested(action, tmp_path):
     estimator = classifier(tmp_path, "price")
     with pytest.raises(ValueError, match=r"given are \['Price'\]. Did you mean 'Price'\?"):
-        result = getattr(estimator, action)(labelled(ZEROS, "Price"))
-        next(result)
+        next(getattr(estimator, action)(labelled(ZEROS, "Price")))
 
 
 @pytest.mark.parametrize(
@@ -167,9 +164,7 @@ def test_a_missing_key_of_another_dict_is_not_told_the_features(read, key, tmp_p
         return read(given)
 
     estimator = tf.estimator.Estimator(model_fn, str(tmp_path), params={})
-    with pytest.raises(KeyError) as error:
-        estimator.train(input_fn)
-    assert error.value.args == (key,)
+    assert harness.refusal(KeyError, estimator.train, input_fn) == repr(key)
 
 
 def test_kmeans_without_a_seed_is_not_told_that_labels_are_missing(tmp_path):
@@ -198,5 +193,4 @@ def test_an_array_over_2_gb_says_how_to_read_it(tmp_path):
 
 def test_a_name_of_tensorflow_1_says_how_to_get_it(tmp_path):
     estimator = harness.of_kind("plain", lambda *_: tf.layers.dense, tmp_path)
-    with pytest.raises(AttributeError, match=r"install\(tf_v1=True\)"):
-        estimator.train(input_fn)
+    assert "install(tf_v1=True)" in harness.refusal(AttributeError, estimator.train, input_fn)

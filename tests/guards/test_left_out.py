@@ -26,8 +26,7 @@ def lost_penalty(x, labels):
 
 
 def lost_penalty_of_variable(x, labels):
-    w = v1.get_variable("w", [3, 1], regularizer=PENALTY)
-    return mse(x @ w, labels)
+    return mse(x @ v1.get_variable("w", [3, 1], regularizer=PENALTY), labels)
 
 
 def by_argmax(x, labels):
@@ -42,8 +41,7 @@ def by_python(x, labels):
 
 
 def undropped(x, labels):
-    x = layers.dense(x, 3)
-    return mse(layers.dense(layers.dropout(x, 0.5), 1), labels)
+    return mse(layers.dense(layers.dropout(layers.dense(x, 3), 0.5), 1), labels)
 
 
 def unnormalized(x, labels):
@@ -79,8 +77,7 @@ def without_updates(x, labels):
 
 
 def without_updates_of_keras(x, labels):
-    layer = tf.keras.layers.BatchNormalization(name="bn")
-    return linear(layer(x, training=True), labels)
+    return linear(tf.keras.layers.BatchNormalization(name="bn")(x, training=True), labels)
 
 
 def without_own_average(x, labels):
@@ -175,8 +172,7 @@ def test_the_op_that_blocks_all_gradients_is_named(kind, tmp_path, caplog):
     def build(x, labels):
         return mse(tf.cast(tf.argmax(layers.dense(x, 3), 1), tf.float32), labels)
 
-    train = make(kind, tmp_path, build).train
-    message = harness.refusal(ValueError, train, input_fn, max_steps=1)
+    message = harness.refusal(ValueError, make(kind, tmp_path, build).train, input_fn, max_steps=1)
     assert message.startswith("No gradients provided for any variable")
     (line,) = harness.said(caplog)
     assert line.startswith("No gradient reaches dense/kernel, dense/bias, although")

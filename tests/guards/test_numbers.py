@@ -1,7 +1,5 @@
 """A NaN loss is explained. NaN or infinity in what is trained is not saved. All else trains on."""
 
-import logging
-
 import harness
 import numpy as np
 import pytest
@@ -113,8 +111,7 @@ def test_nan_in_sparse_and_ragged_features_is_located(tmp_path):
 
 
 def test_a_nan_loss_in_an_evaluation_is_a_warning(tmp_path, caplog):
-    estimator = make("plain", tmp_path, linear)
-    assert np.isnan(estimator.evaluate(input_of(X, BAD, BAD))["loss"])
+    assert np.isnan(make("plain", tmp_path, linear).evaluate(input_of(X, BAD, BAD))["loss"])
     (line,) = [line for line in harness.said(caplog) if "NaN" in line]  # Once for two batches.
     begin = f"NaN loss in an evaluation after step 0: a batch has\n  {BAD_X}\n  Correct the data"
     assert line.startswith(begin)
@@ -168,8 +165,7 @@ def test_tables_are_named(cores, dtype, native, tmp_path):
     labels = np.array([[1e30, 1, 1, 1e30], [0, NAN, 0, 0]], np.float32).view(np.int32)
     batches = [({"x": np.array([7, 1, 2, 9])}, one) for one in labels]
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, run=harness.SILENT)
-    lines = failure(estimator, lambda params: dataset(batches), max_steps=2)
-    assert lines[-2:] == [
+    assert failure(estimator, lambda params: dataset(batches), max_steps=2)[-2:] == [
         "table 't' (features 'x'): NaN in 1 of 10 rows, ids 1; infinity in 2 of 10 rows, ids 7, 9",
         "variable w:0: NaN in 2 of 3 numbers (Gradient for w:0 is NaN)",
     ]
@@ -277,8 +273,7 @@ def test_nan_in_tables_and_slots_is_not_saved(cores, tmp_path):
     options = {"run": EVERY_TWO, "tpu": {"iterations_per_loop": 2}}
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, **options)
     batches = [batch(1), batch(1), batch([1, NAN]), batch(1)]  # Saved after steps 2 and 4.
-    lines = failure(estimator, lambda params: dataset(batches), max_steps=4)
-    assert lines[:3] == [
+    assert failure(estimator, lambda params: dataset(batches), max_steps=4)[:3] == [
         not_saved(4),
         "table 't' (features 'x'): NaN in 1 of 9 rows, ids 2",
         "slot t/Adagrad of table 't': NaN in 1 of 9 rows, ids 2",
@@ -335,7 +330,7 @@ def with_numbers_of_its_own(x):
     ],
 )
 def test_intended_nan_and_infinity_train_on(outputs, optimizer, batch, steps, tmp_path, caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
+    caplog.set_level("INFO", "estimator_emb")
     make("plain", tmp_path, outputs, optimizer=optimizer).train(input_of(*[batch] * 4))
     assert harness.last_step(tmp_path) == steps
     assert [one for one in harness.said(caplog) if "NaN" in one or "nfini" in one] == []

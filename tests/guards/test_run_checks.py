@@ -5,8 +5,6 @@ says where an estimator runs: way -> arguments of `make`. `assert_recorded` comp
 whole message with tests/messages.json.
 """
 
-import logging
-
 import harness
 import pytest
 import tensorflow as tf
@@ -26,7 +24,7 @@ NOTHING_TO_TRAIN = "train: input_fn yielded no batch"
 @pytest.fixture
 def log(caplog):
     """Returns a function that returns this package's log lines since its last call."""
-    caplog.set_level(logging.WARNING, "estimator_emb")
+    caplog.set_level("WARNING", "estimator_emb")
 
     def lines():
         found = harness.said(caplog)

@@ -181,8 +181,7 @@ def test_a_folder_without_a_record_is_accepted(tmp_path):
     CALLS["evaluate"](listed(WORDS[::-1], tmp_path))
     assert not (tmp_path / RECORD).exists()
     train(listed(WORDS[::-1], tmp_path))
-    message = refused(train, listed(WORDS, tmp_path))
-    assert f"'{tmp_path}/model.ckpt-2'" in message
+    assert f"'{tmp_path}/model.ckpt-2'" in refused(train, listed(WORDS, tmp_path))
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ where it runs: way -> arguments of `make`.
 
 import contextlib
 import io
-import logging
 import os
 import signal
 import subprocess
@@ -62,7 +61,7 @@ def input_that_sends(number, batch, repeat=1):
 @pytest.fixture(autouse=True)
 def handlers(caplog):
     """Sets the default handlers, as a program finds them, and restores them afterwards."""
-    caplog.set_level(logging.WARNING, "estimator_emb")
+    caplog.set_level("WARNING", "estimator_emb")
     before = {number: signal.signal(number, default) for number, default in DEFAULTS.items()}
     yield
     for number, default in DEFAULTS.items():
@@ -106,15 +105,12 @@ def test_a_signal_ends_a_training_at_the_end_of_a_step(way, number, tmp_path, ca
 
 
 def test_a_signal_before_the_first_step_ends_at_once(tmp_path, caplog):
-    estimator = make(tmp_path)
-
     def input_fn(params):
         os.kill(os.getpid(), signal.SIGTERM)
         raise AssertionError("The signal ends it before.")
 
-    with pytest.raises(SystemExit) as ended:
-        estimator.train(input_fn, max_steps=2)
-    assert ended.value.code == 128 + signal.SIGTERM
+    status = harness.refusal(SystemExit, make(tmp_path).train, input_fn, max_steps=2)
+    assert status == str(128 + signal.SIGTERM)
     assert harness.said(caplog) == ["SIGTERM ended the training before its first step."]
     assert stopping.received() == 0  # No training runs any more.
 
@@ -168,10 +164,9 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
 
     # Hooks end in the order of their list, and the estimator's own saver comes after a program's.
     saver = tf1.train.CheckpointSaverHook(str(tmp_path), save_steps=100)
-    train = without_tables(tmp_path).train
-    with pytest.raises(SystemExit) as ended:
-        train(input_that_sends(signal.SIGTERM, 2), hooks=[saver, Empties()])
-    assert ended.value.code == 128 + signal.SIGTERM
+    train, sends = without_tables(tmp_path).train, input_that_sends(signal.SIGTERM, 2)
+    status = harness.refusal(SystemExit, train, sends, hooks=[saver, Empties()])
+    assert status == str(128 + signal.SIGTERM)
     state = tmp_path / "checkpoint"
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
 

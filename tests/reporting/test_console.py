@@ -342,8 +342,7 @@ def test_no_bar_without_a_terminal_or_for_short_work(how, monkeypatch):
 
 
 def test_an_error_passes_through_a_bar(monkeypatch):
-    with pytest.raises(KeyError, match="its error"):
-        drawn(monkeypatch, fails=True)
+    assert "its error" in harness.refusal(KeyError, drawn, monkeypatch, fails=True)
 
 
 def test_a_bar_is_one_output_of_a_notebook(monkeypatch):
@@ -370,6 +369,5 @@ def test_a_bar_is_one_output_of_a_notebook(monkeypatch):
 
 @pytest.mark.parametrize("shell", [None, types.SimpleNamespace()])  # Only a notebook has a kernel.
 def test_a_bar_of_ipython_on_a_terminal_is_in_the_stream(shell, monkeypatch):
-    notebook = types.SimpleNamespace(get_ipython=lambda: shell)
-    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
     assert drawn(monkeypatch)[-1].startswith("100%|")

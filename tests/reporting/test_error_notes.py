@@ -72,9 +72,6 @@ def test_a_session_error_has_its_cause_and_line(tmp_path, device):
     assert type(error).__module__ == tf.errors.InvalidArgumentError.__module__
 
 
-ASSERTED = "with tf.control_dependencies([tf.debugging.Assert(good, [data])])"
-
-
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("data", ["of my model", 2.5], ids=["one branch", "branch in a branch"])
 @pytest.mark.parametrize("shards", [None, 2])
@@ -101,7 +98,8 @@ def test_an_error_in_a_branch_or_on_another_core_has_its_line(tmp_path, shards, 
     line = asserted.__code__.co_firstlineno + 2
     said, made = caught.value.message.splitlines()
     assert said == f"assertion failed: [{data}]"
-    assert made.endswith(f" was made by {__file__}, line {line}, in asserted: {ASSERTED}")
+    code = "with tf.control_dependencies([tf.debugging.Assert(good, [data])])"
+    assert made.endswith(f" was made by {__file__}, line {line}, in asserted: {code}")
 
 
 def test_an_op_that_no_line_of_the_program_made_keeps_its_name(installed, tmp_path):
@@ -227,8 +225,7 @@ def test_wrong_arguments_of_predict_are_refused_before_it_is_iterated(tmp_path):
     estimator = ee.TPUEstimator(model_fn, str(tmp_path), ee.RunConfig(), use_tpu=False)
     with pytest.raises(TypeError, match="chekpoint_path"):
         estimator.predict(lambda params: None, chekpoint_path="x")
-    with pytest.raises(TypeError, match="input_fn"):
-        estimator.predict()
+    assert "input_fn" in harness.refusal(TypeError, estimator.predict)
 
 
 @pytest.mark.parametrize("fault", ["model", "hook", "input"])

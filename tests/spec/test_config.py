@@ -205,8 +205,7 @@ REFUSED_OF_BOTH = [
 def test_spec_refuses_wrong_values(good, change, message):
     error = TypeError if "the config of" in message else ValueError
     made = harness.refusal(error, ee.EmbeddingConfigSpec, **{**good, **change})
-    replaced = spec_error(ee.EmbeddingConfigSpec(**good)._replace(**change), error)
-    assert made == replaced == message
+    assert made == spec_error(ee.EmbeddingConfigSpec(**good)._replace(**change), error) == message
 
 
 @pytest.mark.parametrize(
@@ -297,8 +296,7 @@ def test_tensorflow_estimators_spec_becomes_ours():
     assert type(checked.feature_to_config_dict["item"]) is ee.FeatureConfig
     assert checked == (None, None, parameters, 1.5, True, rate, features, ours, "mod", "/tmp")
     tables["t"] = type("Own", (classes.TableConfig,), {})(*tables["t"])
-    own = type("Own", (type(theirs),), {})(**arguments)
-    assert config.validated(own) == checked
+    assert config.validated(type("Own", (type(theirs),), {})(**arguments)) == checked
     assert "clipping_limit must be a positive" in spec_error(theirs._replace(clipping_limit=-1.5))
     # TensorFlow's own constructor accepts a text as the rate.
     with pytest.raises(ValueError, match="^TableConfig: learning_rate must be a number; got '0.5'"):
