@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import running
 
-pytestmark = pytest.mark.any_version
+pytestmark = [pytest.mark.any_version, pytest.mark.slow]
 
 REAL_DATA = running.ROOT.parent / "shared" / "data" / "census"
 
@@ -51,7 +51,6 @@ def data_dir(tmp_path_factory):
     return directory
 
 
-@pytest.mark.slow
 def test_census_serves_the_evaluated_model_without_the_project(data_dir, tmp_path):
     """The error of the served predictions equals the error that the program prints."""
     model_dir = tmp_path / "model"
@@ -70,7 +69,6 @@ def test_census_serves_the_evaluated_model_without_the_project(data_dir, tmp_pat
     assert wrong * 100 == pytest.approx(float(error), abs=0.006)  # Printed with two decimals.
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not REAL_DATA.exists(), reason=f"no UCI Adult files at {REAL_DATA}")
 def test_census_learns_the_real_data(tmp_path):
     output = running.example("census", data_dir=REAL_DATA, model_dir=tmp_path)

@@ -1,14 +1,13 @@
 """examples/stdlib_lines.py, run as a program: it learns which package a line of code is from."""
 
 import re
-import shutil
 
 import numpy as np
 import pytest
 import running
 import sampling
 
-pytestmark = pytest.mark.any_version
+pytestmark = [pytest.mark.any_version, pytest.mark.slow]
 
 LINE, PREVIOUS = "        self._loop.call_soon(self._wakeup)", "    def resume(self):"
 
@@ -27,19 +26,14 @@ def accuracies_in(output):
     return float(found[1]), float(found[2])
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    model_dir = tmp_path_factory.mktemp("model")
-    flags = {"train_steps": 10, "batch_size": 64, "eval_steps": 2}
-    return model_dir, flags, running.example("stdlib_lines", model_dir=model_dir, **flags)
-
-
-@pytest.mark.slow
-def test_stdlib_lines_serves_the_same_without_the_project(trained, tmp_path):
-    model_dir, flags, _ = trained
-    output = running.example(
-        "stdlib_lines", model_dir=model_dir, predict=LINE, previous=PREVIOUS, **flags
-    )
+def test_stdlib_lines_serves_the_same_without_the_project_and_resumes(tmp_path):
+    model_dir = tmp_path / "model"
+    flags = {"model_dir": model_dir, "train_steps": 10, "batch_size": 64, "eval_steps": 2}
+    first = running.example("stdlib_lines", **flags)
+    assert "Training 10 steps." in first
+    accuracy, majority = accuracies_in(first)
+    assert 0 < accuracy < 100 and 5 < majority < 25  # 10 steps learn little.
+    output = running.example("stdlib_lines", predict=LINE, previous=PREVIOUS, **flags)
     predicted = probabilities_in(output)
     packages = (model_dir / "packages.txt").read_text().split()
     assert set(predicted) <= set(packages)
@@ -50,23 +44,13 @@ def test_stdlib_lines_serves_the_same_without_the_project(trained, tmp_path):
     shares = served["probabilities"][0]
     for package, share in predicted.items():  # Printed in percent with one decimal.
         assert shares[packages.index(package)] == pytest.approx(share, abs=0.0006)
-
-
-@pytest.mark.slow
-def test_stdlib_lines_resumes(trained, tmp_path):
-    model_dir, flags, first = trained
-    assert "Training 10 steps." in first
-    accuracy, majority = accuracies_in(first)
-    assert 0 < accuracy < 100 and 5 < majority < 25  # 10 steps learn little.
-    model_dir = shutil.copytree(model_dir, tmp_path / "model")
-    flags = {**flags, "model_dir": model_dir, "train_steps": 15}
+    flags["train_steps"] = 15
     assert "Training from step 10 to 15." in running.example("stdlib_lines", **flags)
     last = running.example("stdlib_lines", **flags)
     assert "Nothing left to train: 15 steps done" in last
     accuracies_in(last)  # The finished training is evaluated again.
 
 
-@pytest.mark.slow
 def test_stdlib_lines_learns(tmp_path):
     steps = sampling.of(2000, some=1000)
     output = running.example("stdlib_lines", model_dir=tmp_path, train_steps=steps)
