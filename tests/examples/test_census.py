@@ -39,16 +39,15 @@ def rows(count, random):
 
 
 @pytest.fixture
-def data_dir(tmp_path_factory):
+def data_dir(tmp_path):
     """Returns a folder of files with the peculiarities of the real files. One is gzipped."""
-    directory = tmp_path_factory.mktemp("adult")
     random = np.random.default_rng(0)
-    (directory / "adult.data").write_text("\n".join([*rows(600, random), "", ""]))
-    with gzip.open(directory / "adult.test.gz", "wt") as file:
+    (tmp_path / "adult.data").write_text("\n".join([*rows(600, random), "", ""]))
+    with gzip.open(tmp_path / "adult.test.gz", "wt") as file:
         file.write("|1x3 Cross validator\n")
         file.writelines(f"{row}.\n" for row in rows(700, random))
         file.write("\n")
-    return directory
+    return tmp_path
 
 
 def test_census_serves_the_evaluated_model_without_the_project(data_dir, tmp_path):

@@ -12,12 +12,6 @@ pytestmark = [pytest.mark.any_version, pytest.mark.slow]
 LINE, PREVIOUS = "        self._loop.call_soon(self._wakeup)", "    def resume(self):"
 
 
-def probabilities_in(output):
-    """Returns {package: probability} from the last line of the output."""
-    pairs = (pair.rsplit(" ", 1) for pair in output.splitlines()[-1].split(", "))
-    return {package: float(share.removesuffix("%")) / 100 for package, share in pairs}
-
-
 def accuracies_in(output):
     """Returns the model's accuracy in %, and that of always naming the most frequent package."""
     of_model = r"Accuracy on [\d,]+ lines of held-out files: ([\d.]+)% "
@@ -34,15 +28,16 @@ def test_stdlib_lines_serves_the_same_without_the_project_and_resumes(tmp_path):
     accuracy, majority = accuracies_in(first)
     assert 0 < accuracy < 100 and 5 < majority < 25  # 10 steps learn little.
     output = running.example("stdlib_lines", predict=LINE, previous=PREVIOUS, **flags)
-    predicted = probabilities_in(output)
+    (line,) = output.splitlines()  # Packages, each with its probability in percent.
+    pairs = (pair.rsplit(" ", 1) for pair in line.split(", "))
+    predicted = {package: float(share.removesuffix("%")) / 100 for package, share in pairs}
     packages = (model_dir / "packages.txt").read_text().split()
     assert set(predicted) <= set(packages)
-    assert len(output.splitlines()) == 1
     np.savez(tmp_path / "in.npz", line=np.array([LINE]), previous=np.array([PREVIOUS]))
     served = running.served(model_dir, tmp_path / "in.npz", tmp_path)
     assert served["package"][0].decode() == max(predicted, key=predicted.get)
     shares = served["probabilities"][0]
-    for package, share in predicted.items():  # Printed in percent with one decimal.
+    for package, share in predicted.items():  # Printed with one decimal.
         assert shares[packages.index(package)] == pytest.approx(share, abs=0.0006)
     flags["train_steps"] = 15
     assert "Training from step 10 to 15." in running.example("stdlib_lines", **flags)
