@@ -34,9 +34,8 @@ def model_fn(features, labels, mode, params):
     train_op = optimizer.minimize(loss, step) if mode == ee.ModeKeys.TRAIN else None
     return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
-columns = [
-    fc.embedding_column(fc.categorical_column_with_identity("id", 10), size) for size in (2, 4)
-]
+ids = fc.categorical_column_with_identity("id", 10)
+columns = [fc.embedding_column(ids, size) for size in (2, 4)]
 spec = ee.EmbeddingConfigSpec(
     table_to_config_dict={"table": ee.TableConfig(100, 8, combiner="sum")},
     feature_to_config_dict={"id": ee.FeatureConfig("table")},
@@ -47,7 +46,6 @@ tpu_config = ee.TPUConfig()
 estimator = ee.TPUEstimator(
     model_fn,
     config=ee.RunConfig(model_dir=sys.argv[1], tpu_config=tpu_config),
-    params={}, use_tpu=True,
     train_batch_size=32, eval_batch_size=16, predict_batch_size=8, embedding_config_spec=spec,
 )
 {do}
@@ -58,8 +56,7 @@ STRING_OPS = "tf.strings.to_number(tf.strings.as_string(tf.stop_gradient(outputs
 
 def program(made="", do="estimator.train(input_fn, max_steps=10)", more="0"):
     """Returns PROGRAM with a line before the estimator is made, its call, and a term of outputs."""
-    text = PROGRAM.replace("{made}", made).replace("{do}", do)
-    return text.replace("{more}", more)
+    return PROGRAM.replace("{made}", made).replace("{do}", do).replace("{more}", more)
 
 
 def line_of(text, program):
@@ -106,32 +103,23 @@ SPECS = "ee.TrainSpec(input_fn, max_steps=10), ee.EvalSpec(input_fn, steps=1)"
 PJRT = "tpu_config = ee.TPUConfig(num_shards=16, device='pjrt', tables='{}')"
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize(
-    "parts, steps",
+    "parts, modes, cores",
     [
-        pytest.param(
-            {"do": "estimator.evaluate(input_fn, steps=1)"},
-            ["eval step of one core, one of 8"],
-            marks=pytest.mark.slow,
-        ),
-        (
-            {"do": f"ee.train_and_evaluate(estimator, {SPECS})"},
-            ["train step of one core, one of 8", "eval step of one core, one of 8"],
-        ),
+        ({"do": "estimator.evaluate(input_fn, steps=1)"}, ["eval"], 8),
+        ({"do": f"ee.train_and_evaluate(estimator, {SPECS})"}, ["train", "eval"], 8),
         # PJRT devices that this machine lacks.
-        pytest.param(
-            {"made": PJRT.format("host")},
-            ["train step of one core, one of 16"],
-            marks=pytest.mark.slow,
-        ),
-        ({"made": PJRT.format("device")}, ["train step of one core, one of 16"]),
+        ({"made": PJRT.format("host")}, ["train"], 16),
+        ({"made": PJRT.format("device")}, ["train"], 16),
     ],
 )
-def test_checks_the_steps_that_the_program_runs(run, parts, steps):
+def test_checks_the_steps_that_the_program_runs(run, parts, modes, cores):
     """Assumes 8 cores unless the program has their number. No device is needed, nor used."""
     status, out, _ = run(**parts)
     found = [line.partition(":")[0] for line in out.splitlines() if line.startswith("The ")]
-    assert status == 0 and found == [f"The {step}" for step in steps], out
+    steps = [f"The {mode} step of one core, one of {cores}" for mode in modes]
+    assert status == 0 and found == steps, out
 
 
 @pytest.mark.parametrize(
@@ -198,17 +186,15 @@ def test_suggests_tf_v1_for_names_of_tensorflow_1(run, tmp_path):
         "spec = ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.1))": (
             "Feature 'id' is used with multiple embeddings and this is not supported: "
         ),
-        "fc.embedding_column(columns[0].categorical_column, -1)": "",  # In TensorFlow's own words.
+        "fc.embedding_column(ids, -1)": "",  # In TensorFlow's own words.
         "ee.TPUConfig(tpu_generation='v9')": "TPUConfig: tpu_generation must be ",
     }.items(),
 )
 def test_an_estimator_that_cannot_be_made_is_a_finding(run, tmp_path, made, refusal):
     status, out, err = run(made=made)
     assert status == 1 and "Traceback" not in err
-    assert out.startswith(
-        "The estimator was not made.\nProgram, ops and shapes: 1 finding.\n"
-        f"  {tmp_path}/program.py:"
-    )
+    start = "The estimator was not made.\nProgram, ops and shapes: 1 finding.\n"
+    assert out.startswith(f"{start}  {tmp_path}/program.py:")
     assert f": use_tpu=True raises ValueError: {refusal}" in out and "Nothing ran on a TPU." in out
 
 

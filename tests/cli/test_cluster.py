@@ -124,9 +124,8 @@ def test_each_process_has_its_task_and_prefixed_lines(tmp_path):
     )
     assert status == 0
     names = ["chief", "worker 0", "worker 1", "ps 0", "ps 1", "evaluator"]
-    assert sorted(map(timeless, errors)) == sorted(
-        [f"{name:<9} | äé" for name in names] + ["estimator-emb: chief is done after N s."]
-    )
+    said = [*(f"{name:<9} | äé" for name in names), "estimator-emb: chief is done after N s."]
+    assert sorted(map(timeless, errors)) == sorted(said)
     addresses = set()
     for name in names:
         prefix = f"{name:<9} | "

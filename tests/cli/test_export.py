@@ -1,7 +1,6 @@
 """Exports of a 'mod' checkpoint of four hosts, each read back by the format's library."""
 
 import json
-import os
 import pathlib
 import pickle
 import re
@@ -41,10 +40,11 @@ FORMATS = [
 
 
 @pytest.fixture
-def vocabulary(tmp_path):
+def labelled(tmp_path):
+    """Returns the options of an export that give the table `words` the labels, from a file."""
     file = tmp_path / "words.txt"
     file.write_text("".join(f"{label}\n" for label in LABELS), encoding="utf-8")
-    return str(file)
+    return f"--vocabulary=words={file}", "--allow-unlabelled"
 
 
 @pytest.fixture(autouse=True)
@@ -54,10 +54,6 @@ def _small_pieces(monkeypatch):
 
 def run(*arguments):
     return main_lib.main(["export", *map(str, arguments)])
-
-
-def label_options(vocabulary, table="words"):
-    return f"--vocabulary={table}={vocabulary}", "--allow-unlabelled"
 
 
 def written(to, folder, *arguments, checkpoint=MOD):
@@ -79,13 +75,12 @@ def test_each_format_has_a_file_an_entry_and_a_description(capsys):
     assert f"--to {{{','.join(EXPORT_FORMATS)}}}" in capsys.readouterr().out
 
 
-def test_npz_has_tables_slots_and_labels(tmp_path, vocabulary, capsys):
-    out = written("npz", tmp_path, "--slots", *label_options(vocabulary))
+def test_npz_has_tables_slots_and_labels(tmp_path, labelled, capsys):
+    out = written("npz", tmp_path, "--slots", *labelled)
     assert capsys.readouterr().out == f"{out}/tables.npz\n"
     with np.load(out / "tables.npz", allow_pickle=False) as read:
-        names = ("few", "items", "words")
-        slots = [f"{name}/Adagrad" for name in names]
-        assert sorted(read) == sorted([*names, *slots, "words/labels"])
+        slots = [f"{name}/Adagrad" for name in ("few", "items", "words")]
+        assert sorted(read) == sorted(["few", "items", "words", "words/labels", *slots])
         assert read["words"].dtype == np.float32
         np.testing.assert_array_equal(read["words"], WORDS)
         np.testing.assert_array_equal(read["words/Adagrad"], WORDS + 0.5)
@@ -94,11 +89,10 @@ def test_npz_has_tables_slots_and_labels(tmp_path, vocabulary, capsys):
 
 
 @needs_pyarrow
-def test_parquet_has_ids_labels_rows_and_slots(tmp_path, vocabulary, capsys):
-    out = written("parquet", tmp_path, "--slots", *label_options(vocabulary))
-    assert capsys.readouterr().out.split() == [
-        f"{out}/{name}.parquet" for name in ("few", "items", "words")
-    ]
+def test_parquet_has_ids_labels_rows_and_slots(tmp_path, labelled, capsys):
+    out = written("parquet", tmp_path, "--slots", *labelled)
+    files = [f"{out}/{name}.parquet" for name in ("few", "items", "words")]
+    assert capsys.readouterr().out.split() == files
     read = parquet.read_table(out / "words.parquet")
     assert read.schema.names == ["id", "label", "embedding", "Adagrad"]
     assert read.schema.metadata[b"variable"] == b"words"
@@ -110,9 +104,9 @@ def test_parquet_has_ids_labels_rows_and_slots(tmp_path, vocabulary, capsys):
     assert parquet.read_table(out / "few.parquet").schema.names == ["id", "embedding", "Adagrad"]
 
 
-def test_saved_model_looks_up_ids_and_labels(tmp_path, vocabulary):
-    out = written("saved-model", tmp_path, "--table=words", *label_options(vocabulary))
-    os.rename(vocabulary, f"{vocabulary}.moved")  # The model contains the file.
+def test_saved_model_looks_up_ids_and_labels(tmp_path, labelled):
+    out = written("saved-model", tmp_path, "--table=words", *labelled)
+    (tmp_path / "words.txt").unlink()  # The model contains the file.
     loaded = tf.saved_model.load(str(out)).signatures
     assert sorted(loaded) == ["serving_default", "words", "words_labels"]
     for name in ("serving_default", "words"):
@@ -137,10 +131,9 @@ def restored(folder, **optimizers):
     features = {}
     for table in described["tables"]:
         optimizer = optimizers.get(table["optimizer"], lambda: None)()
-        sizes = table["vocabulary_size"], table["dim"]
-        features[table["name"]] = theirs.FeatureConfig(
-            theirs.TableConfig(*sizes, optimizer=optimizer, name=table["name"])
-        )
+        name, *sizes = (table[key] for key in ("name", "vocabulary_size", "dim"))
+        config = theirs.TableConfig(*sizes, optimizer=optimizer, name=name)
+        features[name] = theirs.FeatureConfig(config)
     layer = theirs.TPUEmbedding(features, None)
     layer.build()
     counter = tf.Variable(0, dtype=tf.int64)
@@ -208,9 +201,8 @@ def layers_of(keras, file, sizes):
     ids = keras.Input((None,), dtype="int32")
     layers = [keras.layers.Embedding(*size, name=name) for name, size in sizes.items()]
     dense = keras.layers.Dense(2, name="dense")
-    keras.Model(ids, [dense(layers[0](ids)), *(layer(ids) for layer in layers[1:])]).load_weights(
-        str(file), by_name=True
-    )
+    outputs = [dense(layers[0](ids)), *(layer(ids) for layer in layers[1:])]
+    keras.Model(ids, outputs).load_weights(str(file), by_name=True)
     return {layer.name: layer for layer in layers}
 
 
@@ -249,7 +241,7 @@ def test_exports_tables_of_columns_under_their_variable_names(tmp_path):
     file = tmp_path / "labels"
     file.write_text("a\nb\nc\nd\ne\nf")  # A label for each of the 6 rows.
     for to, name in (("npz", "words"), ("saved-model", "words_embedding"), ("keras", "words")):
-        labels = [] if to == "keras" else label_options(file, name)[:1]
+        labels = [] if to == "keras" else [f"--vocabulary={name}={file}"]
         assert run(path, tmp_path / to, f"--to={to}", f"--table={name}", *labels) == 0
     with np.load(tmp_path / "npz" / "tables.npz") as read:
         np.testing.assert_array_equal(read[saved_values.WORDS], weights)

@@ -1,15 +1,11 @@
-import pathlib
-
 import harness
 import legacy_checkpoint
 import numpy as np
+import processes
 import pytest
 import saved_values
 
 from estimator_emb.cli import main as main_lib
-
-DATA = pathlib.Path(__file__).parents[1] / "data"
-WORDS = saved_values.WORDS
 
 
 def test_lists_variables_with_their_slots(tmp_path, capsys, assert_recorded):
@@ -37,14 +33,16 @@ UNKNOWN = "the order of the rows, 'div' or 'mod', is not known"
     ],
 )
 def test_names_the_order_of_the_rows(folder, order, capsys):
-    assert main_lib.main(["inspect", str(DATA / folder)]) == 0
+    assert main_lib.main(["inspect", f"{processes.ROOT}/tests/data/{folder}"]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith(f", {order}")
 
 
 @pytest.mark.parametrize("slices, order", [(None, IDS), (3, UNKNOWN)])
 def test_names_the_order_of_the_rows_by_the_slices(slices, order, tmp_path, capsys):
     """If a table is saved in slices, each may be from a host of a TPU, in the order of its rows."""
-    variables = {WORDS + suffix: harness.normal(0, 6, 2) for suffix in ("", "/Adagrad")}
+    variables = {
+        saved_values.WORDS + suffix: harness.normal(0, 6, 2) for suffix in ("", "/Adagrad")
+    }
     path = saved_values.write(tmp_path / "a.ckpt", variables, slices)  # `slices` rows in each.
     assert main_lib.main(["inspect", path]) == 0
     assert capsys.readouterr().out.splitlines()[0] == f"{path}, {order}"

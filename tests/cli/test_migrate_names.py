@@ -2,13 +2,13 @@
 
 import contextlib
 import importlib
-import importlib.util
 import inspect
 import operator
 import pkgutil
 import re
 import runpy
 
+import harness
 import processes
 import pytest
 import tensorflow as tf
@@ -82,7 +82,6 @@ def test_each_target_is_the_object_that_unchanged_programs_find(unchanged):
     # Functions of feature_columns wrap TensorFlow's, with the same arguments.
     wrapped = {name for name, target in targets.items() if target.module == "feature_columns"}
     # TensorFlow 2.15 still has these modules. `run` leaves them unchanged, and `migrate` does not.
-    is_2_15 = importlib.util.find_spec("tensorflow.python.tpu.async_checkpoint") is not None
     only_2_15 = ("tensorflow.python.tpu.tpu_embedding.", "tensorflow.python.tpu.async")
     for name, target in targets.items():
         found, expected = resolved(target), unchanged.get(name)
@@ -94,7 +93,7 @@ def test_each_target_is_the_object_that_unchanged_programs_find(unchanged):
             # On TensorFlow 2.15, an unchanged program finds TensorFlow's hook.
             assert issubclass(found, tf.compat.v1.train.CheckpointSaverHook)
         elif found is not expected:
-            assert is_2_15 and name.startswith(only_2_15), name
+            assert harness.IS_2_15 and name.startswith(only_2_15), name
 
 
 def public(module, prefix):
@@ -112,8 +111,7 @@ def public(module, prefix):
 def test_every_public_legacy_name_is_in_the_table():
     listed = [*public(api_v1, "tf.compat.v1.estimator"), *public(api_v2, "tf.estimator")]
     assert len(listed) > 140
-    missing = [name for name in listed if name not in renames.TABLE]
-    assert missing == []
+    assert [name for name in listed if name not in renames.TABLE] == []
 
 
 def test_every_public_name_of_the_package_replaces_a_legacy_name():

@@ -131,9 +131,8 @@ def test_imports_of_a_package_are_kept():
     """Other modules may import the name from the package's __init__.py."""
     program = "from tensorflow import estimator\nestimator.ModeKeys\n"
     result = rewrite(program, is_package=True)
-    assert result.text == (
-        "import estimator_emb\nfrom tensorflow import estimator\nestimator_emb.ModeKeys\n"
-    )
+    expected = "import estimator_emb\nfrom tensorflow import estimator\nestimator_emb.ModeKeys\n"
+    assert result.text == expected
     assert [finding.text for finding in left(result)] == ["tf.estimator is still used, see below."]
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import originals
 import processes
 import pytest
-from legacy_checkpoint import read
 
 PROGRAMS = processes.ROOT / "tests" / "cli" / "legacy_programs"
 pytestmark = pytest.mark.slow
@@ -18,9 +17,7 @@ pytestmark = pytest.mark.slow
 
 def run(name, folder, *arguments, options=(), status=0):
     command = ["run", "--tf-v1", "--device=host", *options, PROGRAMS / f"{name}.py"]
-    return processes.run_command(
-        *command, f"--model_dir={folder}", *arguments, status=status, timeout=600
-    )
+    return processes.run_command(*command, f"--model_dir={folder}", *arguments, status=status)
 
 
 def printed(done, name):
@@ -53,7 +50,7 @@ def test_a_mesh_model_trains_like_numpy(cores, tmp_path):
     """Each core computes a part of the hidden layer for the whole batch."""
     done = run("mesh_model", tmp_path, f"--cores={cores}")
     w_in, w_out, loss = mesh_model_in_numpy(steps=4)
-    found = read(str(tmp_path))
+    found = harness.saved(tmp_path, 4)
     np.testing.assert_allclose(found["dense/w_in"], w_in, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found["dense/w_out"], w_out, rtol=1e-4, atol=1e-6)
     step, got, core = printed_metrics(done)
@@ -88,9 +85,8 @@ def test_text_to_text_trains_equally_on_cores_and_host(tmp_path):
             # The host_call writes events under each step's number. As on a TPU, it is read before
             # it is increased.
             assert [*harness.summaries(folder / "host")] == [0, 1, 2, 3]
-        results[place], variables[place] = printed_metrics(done), read(str(folder))
-    _loss, _accuracy, global_step = results["host"]
-    assert global_step == 4
+        results[place], variables[place] = printed_metrics(done), harness.saved(folder, 4)
+    assert results["host"][-1] == 4  # The global step.
     for place in ("one core", "two cores"):
         np.testing.assert_allclose(results[place], results["host"], rtol=1e-4)
         for key in ("symbol_modality/weights", "symbol_modality/weights/ExponentialMovingAverage"):
@@ -106,7 +102,7 @@ def test_detector_trains_equally_on_one_and_two_cores(tmp_path):
         folder = tmp_path / str(cores)
         done = run("detector", folder, f"--cores={cores}", options=originals.OPTIONS)
         assert "mixed precision <module" in done.stdout  # It found tf.contrib.mixed_precision.
-        results[cores], variables[cores] = printed_metrics(done), read(str(folder))
+        results[cores], variables[cores] = printed_metrics(done), harness.saved(folder, 4)
     (_, *of_one_core), (_, *of_two_cores) = results[1], results[2]  # Without the loss of core 0,
     np.testing.assert_allclose(of_two_cores, of_one_core, rtol=1e-3)  # whose samples differ.
     _, global_step = of_one_core

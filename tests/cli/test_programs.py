@@ -3,6 +3,7 @@
 import os
 import sys
 import types
+from unittest import mock
 
 import harness
 import processes
@@ -65,14 +66,9 @@ def test_a_module_runs_as_with_python(module, tmp_path, monkeypatch, capsys):
     command = ["-m", module, "--flag", "--", "x"]
     expected = processes.run_python(*command).stdout
     monkeypatch.setattr(sys, "path", ["not the program's", *sys.path[1:]])
-    before = set(sys.modules)
-    try:
-        with launch.restored():
-            launch.run_program(command, binds_tf_v1=False)
-            assert launch.install._installed is not None  # The program found `tf.estimator`.
-    finally:
-        for name in set(sys.modules) - before:
-            del sys.modules[name]
+    with mock.patch.dict(sys.modules), launch.restored():
+        launch.run_program(command, binds_tf_v1=False)
+        assert launch.install._installed is not None  # The program found `tf.estimator`.
     assert expected and capsys.readouterr().out == expected
 
 

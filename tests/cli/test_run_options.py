@@ -2,12 +2,12 @@
 
 import importlib
 import inspect
-import pathlib
 import re
 import shutil
 import zipfile
 
 import originals
+import processes
 import pytest
 
 from estimator_emb.catalog import environment, wheel
@@ -15,7 +15,6 @@ from estimator_emb.cli import main as main_lib
 from estimator_emb.cli import parsing, run_options
 from estimator_emb.legacy import launch
 
-PAGE = pathlib.Path(__file__).parents[2] / "docs" / "migration.md"
 VALUES = {
     "device": ["--device=tpu"],
     "tables": ["--tables=host"],
@@ -70,11 +69,11 @@ BAD_WHEELS = {
 def test_contrib_refuses_other_files_in_a_sentence(name, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text").write_text("no zip")
-    # originals.small makes an unpacked wheel of TensorFlow with an empty tf.contrib.
-    for name_, version in (("other", "2.15.1"), ("bare", "1.15.5")):
-        (tmp_path / name_).mkdir()
-        originals.small(tmp_path / name_, version=version)
-    shutil.rmtree(next((tmp_path / "bare").glob("*.dist-info")))
+    for folder, version in (("other", "2.15.1"), ("bare", "1.15.5")):
+        (tmp_path / folder).mkdir()
+        # Makes an unpacked wheel of TensorFlow with an empty tf.contrib.
+        originals.small(tmp_path / folder, version=version)
+    shutil.rmtree(tmp_path / "bare" / "tensorflow-1.15.5.dist-info")
     with pytest.raises(SystemExit):
         parsed("run", "--tf-v1", f"--contrib={tmp_path / name}")
     said = capsys.readouterr().err.splitlines()[-1]
@@ -85,12 +84,11 @@ def test_contrib_refuses_other_files_in_a_sentence(name, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["run", "cluster", "check"])
-def test_contrib_needs_tf_v1(name, tmp_path):
+def test_contrib_needs_tf_v1(name, tmp_path, monkeypatch):
     """Refuses --contrib alone: only --tf-v1 gives a program the tf.contrib that it completes."""
-    (tmp_path / "program.py").write_text("")
-    parser = main_lib.parser_of(name)
-    place = originals.small(tmp_path)
-    given = parser.parse([f"--contrib={place}", str(tmp_path / "program.py")])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "program.py").touch()
+    given = parsed(name, f"--contrib={originals.small(tmp_path)}")
     with pytest.raises(parsing.WrongArguments, match="^--contrib needs --tf-v1$"):
         importlib.import_module(f"estimator_emb.cli.{name}").main(given)
 
@@ -109,7 +107,8 @@ def test_contrib_finds_the_wheel_of_tensorflow_estimator(tmp_path):
 
 
 def test_docs_page_lists_all_options():
-    rows = re.findall(r"^\| `(--[a-z0-9-]+)` \|", PAGE.read_text(), re.M)
+    page = (processes.ROOT / "docs" / "migration.md").read_text()
+    rows = re.findall(r"^\| `(--[a-z0-9-]+)` \|", page, re.M)
     assert rows == [option.flag for option in run_options.RUN_OPTIONS]
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import running
 
-pytestmark = pytest.mark.any_version
+pytestmark = [pytest.mark.any_version, pytest.mark.slow]
 
 REAL_DATA = running.ROOT.parent / "shared" / "data" / "census"
 
@@ -39,19 +39,17 @@ def rows(count, random):
 
 
 @pytest.fixture
-def data_dir(tmp_path_factory):
+def data_dir(tmp_path):
     """Returns a folder of files with the peculiarities of the real files. One is gzipped."""
-    directory = tmp_path_factory.mktemp("adult")
     random = np.random.default_rng(0)
-    (directory / "adult.data").write_text("\n".join([*rows(600, random), "", ""]))
-    with gzip.open(directory / "adult.test.gz", "wt") as file:
+    (tmp_path / "adult.data").write_text("\n".join([*rows(600, random), "", ""]))
+    with gzip.open(tmp_path / "adult.test.gz", "wt") as file:
         file.write("|1x3 Cross validator\n")
         file.writelines(f"{row}.\n" for row in rows(700, random))
         file.write("\n")
-    return directory
+    return tmp_path
 
 
-@pytest.mark.slow
 def test_census_serves_the_evaluated_model_without_the_project(data_dir, tmp_path):
     """The error of the served predictions equals the error that the program prints."""
     model_dir = tmp_path / "model"
@@ -70,7 +68,6 @@ def test_census_serves_the_evaluated_model_without_the_project(data_dir, tmp_pat
     assert wrong * 100 == pytest.approx(float(error), abs=0.006)  # Printed with two decimals.
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not REAL_DATA.exists(), reason=f"no UCI Adult files at {REAL_DATA}")
 def test_census_learns_the_real_data(tmp_path):
     output = running.example("census", data_dir=REAL_DATA, model_dir=tmp_path)

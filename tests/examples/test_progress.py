@@ -29,9 +29,8 @@ def train(*hooks, steps, failing_at=None):
         train_op = tf.compat.v1.assign_add(step, 1)
         loss = tf.cast(train_op, tf.float32)
         if failing_at is not None:
-            loss = tf.debugging.check_numerics(
-                tf.where(tf.equal(train_op, failing_at), float("nan"), loss), "bad loss"
-            )
+            loss = tf.where(tf.equal(train_op, failing_at), float("nan"), loss)
+            loss = tf.debugging.check_numerics(loss, "bad loss")
         tf.identity(loss, name="loss")
         tf.compat.v1.losses.add_loss(loss)  # As an Estimator does.
         hooks = [*hooks, tf.compat.v1.train.StopAtStepHook(last_step=steps)]
@@ -140,9 +139,8 @@ def test_losses_of_training_and_evaluation_share_a_tag(tmp_path, device, tag, ca
             loss = tf.identity(loss, name="loss")
         return harness.minimized(mode, loss, 0.1)
 
-    def input_fn(params):
-        return tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1]))).repeat()
-
+    ones = [[1.0], [1.0]]
+    input_fn = harness.input_fn_of([(ones, ones), (ones, ones)])
     run = {"save_summary_steps": 1}
     estimator = harness.estimator(model_fn, None, tmp_path, 2, device, run=run)
     estimator.train(input_fn, hooks=[progress.ProgressHook(2, 2, "loss")], max_steps=2)

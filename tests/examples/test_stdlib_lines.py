@@ -1,22 +1,15 @@
 """examples/stdlib_lines.py, run as a program: it learns which package a line of code is from."""
 
 import re
-import shutil
 
 import numpy as np
 import pytest
 import running
 import sampling
 
-pytestmark = pytest.mark.any_version
+pytestmark = [pytest.mark.any_version, pytest.mark.slow]
 
 LINE, PREVIOUS = "        self._loop.call_soon(self._wakeup)", "    def resume(self):"
-
-
-def probabilities_in(output):
-    """Returns {package: probability} from the last line of the output."""
-    pairs = (pair.rsplit(" ", 1) for pair in output.splitlines()[-1].split(", "))
-    return {package: float(share.removesuffix("%")) / 100 for package, share in pairs}
 
 
 def accuracies_in(output):
@@ -27,46 +20,32 @@ def accuracies_in(output):
     return float(found[1]), float(found[2])
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    model_dir = tmp_path_factory.mktemp("model")
-    flags = {"train_steps": 10, "batch_size": 64, "eval_steps": 2}
-    return model_dir, flags, running.example("stdlib_lines", model_dir=model_dir, **flags)
-
-
-@pytest.mark.slow
-def test_stdlib_lines_serves_the_same_without_the_project(trained, tmp_path):
-    model_dir, flags, _ = trained
-    output = running.example(
-        "stdlib_lines", model_dir=model_dir, predict=LINE, previous=PREVIOUS, **flags
-    )
-    predicted = probabilities_in(output)
+def test_stdlib_lines_serves_the_same_without_the_project_and_resumes(tmp_path):
+    model_dir = tmp_path / "model"
+    flags = {"model_dir": model_dir, "train_steps": 10, "batch_size": 64, "eval_steps": 2}
+    first = running.example("stdlib_lines", **flags)
+    assert "Training 10 steps." in first
+    accuracy, majority = accuracies_in(first)
+    assert 0 < accuracy < 100 and 5 < majority < 25  # 10 steps learn little.
+    output = running.example("stdlib_lines", predict=LINE, previous=PREVIOUS, **flags)
+    (line,) = output.splitlines()  # Packages, each with its probability in percent.
+    pairs = (pair.rsplit(" ", 1) for pair in line.split(", "))
+    predicted = {package: float(share.removesuffix("%")) / 100 for package, share in pairs}
     packages = (model_dir / "packages.txt").read_text().split()
     assert set(predicted) <= set(packages)
-    assert len(output.splitlines()) == 1
     np.savez(tmp_path / "in.npz", line=np.array([LINE]), previous=np.array([PREVIOUS]))
     served = running.served(model_dir, tmp_path / "in.npz", tmp_path)
     assert served["package"][0].decode() == max(predicted, key=predicted.get)
     shares = served["probabilities"][0]
-    for package, share in predicted.items():  # Printed in percent with one decimal.
+    for package, share in predicted.items():  # Printed with one decimal.
         assert shares[packages.index(package)] == pytest.approx(share, abs=0.0006)
-
-
-@pytest.mark.slow
-def test_stdlib_lines_resumes(trained, tmp_path):
-    model_dir, flags, first = trained
-    assert "Training 10 steps." in first
-    accuracy, majority = accuracies_in(first)
-    assert 0 < accuracy < 100 and 5 < majority < 25  # 10 steps learn little.
-    model_dir = shutil.copytree(model_dir, tmp_path / "model")
-    flags = {**flags, "model_dir": model_dir, "train_steps": 15}
+    flags["train_steps"] = 15
     assert "Training from step 10 to 15." in running.example("stdlib_lines", **flags)
     last = running.example("stdlib_lines", **flags)
     assert "Nothing left to train: 15 steps done" in last
     accuracies_in(last)  # The finished training is evaluated again.
 
 
-@pytest.mark.slow
 def test_stdlib_lines_learns(tmp_path):
     steps = sampling.of(2000, some=1000)
     output = running.example("stdlib_lines", model_dir=tmp_path, train_steps=steps)

@@ -64,10 +64,8 @@ class Program:
     def columns(self):
         item = fc.categorical_column_with_identity("item", 5)
         words = fc.categorical_column_with_identity("words", 6)
-        return [
-            fc.embedding_column(item, **self.item),
-            fc.embedding_column(words, dimension=3, combiner="sum"),
-        ]
+        texts = fc.embedding_column(words, dimension=3, combiner="sum")
+        return [fc.embedding_column(item, **self.item), texts]
 
     def parameters(self):
         return ee.AdagradParameters(0.1)
@@ -75,13 +73,9 @@ class Program:
     def embedding_config_spec(self):
         arguments = {"optimization_parameters": self.parameters()}
         if self.dicts:
-            arguments["table_to_config_dict"] = {
-                "items": ee.TableConfig(vocabulary_size=5, dimension=2),
-                "texts": ee.TableConfig(vocabulary_size=6, dimension=3),
-            }
-            arguments["feature_to_config_dict"] = {
-                name: ee.FeatureConfig(**lookup) for name, lookup in self.lookups.items()
-            }
+            tables = {"items": ee.TableConfig(5, 2), "texts": ee.TableConfig(6, 3)}
+            features = {name: ee.FeatureConfig(**one) for name, one in self.lookups.items()}
+            arguments |= {"table_to_config_dict": tables, "feature_to_config_dict": features}
         else:
             arguments["feature_columns"] = self.used = self.columns()
         return ee.EmbeddingConfigSpec(**{**arguments, **self.spec})
@@ -135,13 +129,9 @@ class Program:
     def build(self):
         # A variable of a program refers to its spec, also where the estimator is not given it.
         self.made_spec = self.embedding_config_spec()
-        arguments = {
-            "model_fn": self.model_fn,
-            "config": ee.RunConfig(tpu_config=ee.TPUConfig(**self.tpu), **self.config),
-            "embedding_config_spec": self.made_spec,
-            **self.estimator,
-        }
-        return ee.TPUEstimator(**arguments)
+        config = ee.RunConfig(tpu_config=ee.TPUConfig(**self.tpu), **self.config)
+        parts = {"config": config, "embedding_config_spec": self.made_spec}
+        return ee.TPUEstimator(**{"model_fn": self.model_fn, **parts, **self.estimator})
 
     def serving_input_fn(self):
         receivers = {
@@ -154,13 +144,10 @@ class Program:
     def run(self, action):
         """Runs the action 'build', 'train', 'evaluate', 'predict' or 'export'."""
         estimator = self.build()
-        if action == "train":
-            estimator.train(**{"input_fn": self.input_fn, **self.train})
-        if action == "evaluate":
-            return estimator.evaluate(**{"input_fn": self.input_fn, **self.evaluate})
-        if action == "predict":
-            return next(estimator.predict(**{"input_fn": self.input_fn, **self.predict}))
+        if action == "build":
+            return estimator
         if action == "export":
             receive = self.export.get("serving_input_receiver_fn", self.serving_input_fn)
             return estimator.export_saved_model(f"{estimator.model_dir}/export", receive)
-        return None
+        done = getattr(estimator, action)(**{"input_fn": self.input_fn, **getattr(self, action)})
+        return next(done) if action == "predict" else done

@@ -128,16 +128,15 @@ def test_a_hook_may_increase_the_global_step(place, last, tmp_path, caplog):
     program = Program(tmp_path)
     changed(program, {"train_op": functions.without_step})
     program.train = {"max_steps": 3}
+    hooks = {place: [Counter()]}
     if place == "hooks":
-        program.train["hooks"] = [Counter()]
+        program.train |= hooks
     else:
         returned = program.model_fn
 
         def model_fn(features, labels, mode, params):
             spec = returned(features, labels, mode, params)
-            return ee.EstimatorSpec(
-                mode, loss=spec.loss, train_op=spec.train_op, **{place: [Counter()]}
-            )
+            return ee.EstimatorSpec(mode, loss=spec.loss, train_op=spec.train_op, **hooks)
 
         program.estimator["model_fn"] = model_fn
     program.run("train")
