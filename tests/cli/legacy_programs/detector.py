@@ -44,8 +44,9 @@ class TpuBatchNormalization(tf.layers.BatchNormalization):
 
 def backbone(images, is_training):
   values = np.cos(np.arange(3 * 3 * 2 * 4, dtype=np.float32)).reshape(3, 3, 2, 4)
-  initializer = tf.constant_initializer(values)
-  net = tf.layers.conv2d(images, 4, 3, use_bias=False, kernel_initializer=initializer)
+  net = tf.layers.conv2d(
+    images, 4, 3, use_bias=False, kernel_initializer=tf.constant_initializer(values)
+  )
   net = TpuBatchNormalization(momentum=0.5, epsilon=1e-3, fused=False)(net, training=is_training)
   return tf.reduce_mean(tf.nn.relu(net), [1, 2])
 
@@ -59,10 +60,12 @@ def model_fn(features, labels, mode, params):
   if not is_training:
     metric_fn = lambda boxes: {'mean_box': tf.metrics.mean(boxes)}
     return contrib_tpu.TPUEstimatorSpec(mode, loss=loss, eval_metrics=(metric_fn, [boxes]))
-  optimizer = contrib_tpu.CrossShardOptimizer(tf.train.GradientDescentOptimizer(0.1))
+  optimizer = tf.train.GradientDescentOptimizer(0.1)
+  optimizer = contrib_tpu.CrossShardOptimizer(optimizer)
   if FLAGS.moving_average:
     optimizer = tf.contrib.opt.MovingAverageOptimizer(optimizer, average_decay=0.5)
-  with tf.control_dependencies(tf.get_collection(tf.GraphKeys.UPDATE_OPS)):
+  update_ops = tf.get_collection(tf.GraphKeys.UPDATE_OPS)
+  with tf.control_dependencies(update_ops):
     train_op = optimizer.minimize(loss, tf.train.get_global_step())
   return contrib_tpu.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
 
@@ -86,8 +89,10 @@ def main(_):
   print('mixed precision', mixed_precision)
   if FLAGS.tensorrt:
     trt.create_inference_graph(None, ['boxes'])
-  tpu_config = contrib_tpu.TPUConfig(iterations_per_loop=2, num_shards=FLAGS.cores)
-  config = contrib_tpu.RunConfig(model_dir=FLAGS.model_dir, tpu_config=tpu_config)
+  config = contrib_tpu.RunConfig(
+    model_dir=FLAGS.model_dir,
+    tpu_config=contrib_tpu.TPUConfig(iterations_per_loop=2, num_shards=FLAGS.cores),
+  )
   estimator = contrib_tpu.TPUEstimator(
     model_fn, config=config, use_tpu=True, train_batch_size=8, eval_batch_size=8
   )

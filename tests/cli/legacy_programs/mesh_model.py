@@ -82,7 +82,9 @@ def main(_):
     num_shards=FLAGS.cores,
     per_host_input_for_training=contrib_tpu.InputPipelineConfig.BROADCAST,
   )
-  config = contrib_tpu.RunConfig(master=FLAGS.tpu, model_dir=FLAGS.model_dir, tpu_config=tpu_config)
+  config = contrib_tpu.RunConfig(
+    master=FLAGS.tpu, model_dir=FLAGS.model_dir, tpu_config=tpu_config
+  )
   estimator = contrib_tpu.TPUEstimator(
     model_fn, config=config, use_tpu=True, train_batch_size=8 * FLAGS.cores,
     eval_batch_size=8 * FLAGS.cores,

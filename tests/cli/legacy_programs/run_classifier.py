@@ -25,30 +25,39 @@ def input_fn_builder(is_training):
     draw = np.random.RandomState(0)
     words = draw.randint(0, WORDS, [64, 6]).astype(np.int32)
     examples = (words, (words.sum(1) % 2).astype(np.int32))
-    interleave = tf.contrib.data.parallel_interleave(
-      lambda _: tf.data.Dataset.from_tensor_slices(examples), sloppy=is_training, cycle_length=1
+    d = tf.data.Dataset.range(1).apply(
+      tf.contrib.data.parallel_interleave(
+        lambda _: tf.data.Dataset.from_tensor_slices(examples), sloppy=is_training, cycle_length=1
+      )
     )
-    d = tf.data.Dataset.range(1).apply(interleave)
     if is_training:
       d = d.repeat()
-    named_batch = tf.contrib.data.map_and_batch(
-      lambda ids, label: {"input_ids": ids, "label_ids": label},
-      batch_size=params["batch_size"], drop_remainder=True,
+    return d.apply(
+      tf.contrib.data.map_and_batch(
+        lambda ids, label: {"input_ids": ids, "label_ids": label},
+        batch_size=params["batch_size"],
+        drop_remainder=True,
+      )
     )
-    return d.apply(named_batch)
 
   return input_fn
 
 
 def create_model(input_ids, num_labels):
-  initializer = tf.truncated_normal_initializer(stddev=0.02, seed=1)
-  table = tf.get_variable("word_embeddings", [WORDS, HIDDEN], initializer=initializer)
+  table = tf.get_variable(
+    "word_embeddings",
+    [WORDS, HIDDEN],
+    initializer=tf.truncated_normal_initializer(stddev=0.02, seed=1),
+  )
   output = tf.reduce_mean(tf.nn.embedding_lookup(table, input_ids), axis=1)
   output = tf.contrib.layers.layer_norm(
     inputs=output, begin_norm_axis=-1, begin_params_axis=-1, scope=None
   )
-  initializer = tf.contrib.layers.xavier_initializer(seed=2)
-  weights = tf.get_variable("output_weights", [num_labels, HIDDEN], initializer=initializer)
+  weights = tf.get_variable(
+    "output_weights",
+    [num_labels, HIDDEN],
+    initializer=tf.contrib.layers.xavier_initializer(seed=2),
+  )
   return tf.matmul(output, weights, transpose_b=True)
 
 
@@ -75,17 +84,22 @@ def model_fn_builder(learning_rate):
 def main(_):
   tf.logging.set_verbosity(tf.logging.WARN)
   tf.gfile.MakeDirs(FLAGS.output_dir)
-  per_host = tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2
   run_config = tf.contrib.tpu.RunConfig(
     cluster=tf.contrib.cluster_resolver.TPUClusterResolver(FLAGS.tpu_name),
     model_dir=FLAGS.output_dir,
     tf_random_seed=1,
     save_checkpoints_steps=None,
     save_checkpoints_secs=None,
-    tpu_config=tpu_config.TPUConfig(2, per_host_input_for_training=per_host),
+    tpu_config=tpu_config.TPUConfig(
+      2,
+      per_host_input_for_training=tf.contrib.tpu.InputPipelineConfig.PER_HOST_V2,
+    ),
   )
   estimator = tf.contrib.tpu.TPUEstimator(
-    model_fn=model_fn_builder(0.01), config=run_config, train_batch_size=8, eval_batch_size=8
+    model_fn=model_fn_builder(0.01),
+    config=run_config,
+    train_batch_size=8,
+    eval_batch_size=8,
   )
   hook = async_checkpoint.AsyncCheckpointSaverHook(FLAGS.output_dir, save_steps=2)
   estimator.train(input_fn=input_fn_builder(True), max_steps=4, hooks=[hook])

@@ -104,8 +104,10 @@ def predict_input_fn(params):
 
 
 def main(_):
-  tpu_config = contrib_tpu.TPUConfig(iterations_per_loop=2, num_shards=FLAGS.cores)
-  config = contrib_tpu.RunConfig(master=FLAGS.tpu, model_dir=FLAGS.model_dir, tpu_config=tpu_config)
+  config = contrib_tpu.RunConfig(
+    master=FLAGS.tpu, model_dir=FLAGS.model_dir,
+    tpu_config=contrib_tpu.TPUConfig(iterations_per_loop=2, num_shards=FLAGS.cores),
+  )
   estimator = contrib_tpu.TPUEstimator(
     model_fn, config=config, use_tpu=bool(FLAGS.tpu), train_batch_size=8, eval_batch_size=8,
     predict_batch_size=4,
