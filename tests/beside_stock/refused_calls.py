@@ -26,10 +26,7 @@ else:
 from tensorflow_estimator.python.estimator import estimator as estimator_lib  # noqa: E402
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib  # noqa: E402
 from tensorflow_estimator.python.estimator.export import export  # noqa: E402
-from tensorflow_estimator.python.estimator.tpu import (  # noqa: E402
-    tpu_config,
-    tpu_estimator,
-)
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator  # noqa: E402
 
 HOOK = v1.train.StopAtStepHook(2)
 NOWHERE = {"checkpoint_path": "/nowhere/model.ckpt-1"}

@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
 from estimator_emb.legacy import keras_overrides
 
 v1 = tf.compat.v1
 layers = tf.keras.layers
 X = np.float32([[1, 2], [3, 8], [5, 0], [7, 6]])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fitted():
-    ee.install()
-    yield
-    ee.uninstall()
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 @pytest.mark.parametrize("module", [layers, v1.keras.layers, v1.layers], ids=["2", "1", "tf"])

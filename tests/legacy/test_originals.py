@@ -50,13 +50,11 @@ def missing(): return gone.function(1)
 }
 
 
-@pytest.fixture(scope="module")
-def tf_contrib(tmp_path_factory):
-    folder = originals.small(tmp_path_factory.mktemp("contrib"), FILES)
-    ee.install()
+@pytest.fixture
+def tf_contrib(installed, tmp_path):
+    folder = originals.small(tmp_path, FILES)
     with Changes() as changes:
         yield contrib.add_contrib(changes, wheel.opened(str(folder)))
-    ee.uninstall()
 
 
 def test_original_modules_are_imported_when_they_are_used(tf_contrib):

@@ -126,12 +126,11 @@ def imports(path):
 
 
 def test_names_resolve():
+    not_imported = None
     try:
         import estimator_emb  # noqa: F401  (without it, tensorflow-estimator cannot be imported)
     except (ImportError, AttributeError) as error:
         not_imported = error
-    else:
-        not_imported = None
     missing = []  # Of TensorFlow's names, also if the package does not import.
     for (place, name), (module, attribute, reason) in NAMES.items():
         if not_imported and module.startswith("tensorflow_estimator"):
