@@ -260,9 +260,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             make(some, name="inputs")(features) for some in (columns[:1], columns[1:])
         ],
         "called_twice_and_another": called_twice_and_another,
-        "column_without_list": lambda features, columns: [
-            make(column)(features) for column in columns
-        ],
+        "column_without_list": each_in_scope(lambda columns: make(columns[0])),
         "in_variable_scope": in_variable_scope,
         "made_outside_of_the_scope": made_outside_of_the_scope,
         "sequential": lambda features, columns: keras().Sequential([make(columns), head()])(

@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import importlib.util
-import json
 import operator
 import re
 import sys
@@ -21,7 +20,6 @@ from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import contrib, tf_v1
 from estimator_emb.legacy.contrib import layers
 
-DATA = processes.ROOT / "tests" / "data"
 tf1 = tf.compat.v1
 
 
@@ -205,7 +203,7 @@ def test_an_import_outside_a_try_body_succeeds(tf_contrib, tmp_path):
 
 def test_every_contrib_module_imports_or_gets_advice(tf_contrib):
     """The list comes from TensorFlow 1.15's files. Its wheel lacks gan, lite, nccl and rate."""
-    there = json.loads((DATA / "tensorflow_1_15.json").read_text())
+    there = processes.data("tensorflow_1_15.json")
     assert set(contrib_names.MODULES) == {*there["contrib"], "gan", "lite", "nccl", "rate"}
     walked = 0
     for owner, paths in there["contrib_modules"].items():
@@ -223,7 +221,7 @@ def test_every_contrib_module_imports_or_gets_advice(tf_contrib):
     assert walked > 700
 
 
-EXPECTED = json.loads((DATA / "contrib_calls.json").read_text())
+EXPECTED = processes.data("contrib_calls.json")
 
 
 @pytest.mark.parametrize("module", ["framework", "layers", "lookup", "training"])

@@ -1,11 +1,9 @@
 """--tf-v1 binds each public module of TensorFlow 1.15, for every form of import."""
 
-import json
-
 import processes
 import pytest
 
-MODULES = json.loads((processes.ROOT / "tests/data/tensorflow_1_15.json").read_text())["modules"]
+MODULES = processes.data("tensorflow_1_15.json")["modules"]
 GONE = (
     "keras.mixed_precision.experimental keras.wrappers keras.wrappers.scikit_learn "
     "lite.experimental.nn"
