@@ -26,10 +26,7 @@ else:
 from tensorflow_estimator.python.estimator import estimator as estimator_lib  # noqa: E402
 from tensorflow_estimator.python.estimator import model_fn as model_fn_lib  # noqa: E402
 from tensorflow_estimator.python.estimator.export import export  # noqa: E402
-from tensorflow_estimator.python.estimator.tpu import (  # noqa: E402
-    tpu_config,
-    tpu_estimator,
-)
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator  # noqa: E402
 
 HOOK = v1.train.StopAtStepHook(2)
 NOWHERE = {"checkpoint_path": "/nowhere/model.ckpt-1"}
@@ -58,17 +55,13 @@ def receiver():
     return export.ServingInputReceiver(features, features)
 
 
-def lacks(estimator):
-    """Evaluates with the checkpoint of another program."""
+def exported_unfit(estimator):
+    """Exports by the checkpoint of another program."""
     with tf.Graph().as_default(), v1.Session() as session:
         v1.train.create_global_step()
         v1.get_variable("other", [])
         session.run(v1.global_variables_initializer())
         v1.train.Saver().save(session, f"{estimator.model_dir}/model.ckpt", global_step=1)
-
-
-def exported_unfit(estimator):
-    lacks(estimator)
     estimator.export_saved_model(f"{estimator.model_dir}/to", receiver)
 
 
@@ -115,12 +108,10 @@ def plain(given=model_fn, params=None, **more):
 
 
 def tpu(use_tpu):
-    def make(given=model_fn, params=None, **more):
+    def make(given=model_fn, **more):
         more |= dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 2)
         config = tpu_config.RunConfig(tpu_config=tpu_config.TPUConfig(1))
-        return tpu_estimator.TPUEstimator(
-            given, config=config, use_tpu=use_tpu, params=params, **more
-        )
+        return tpu_estimator.TPUEstimator(given, config=config, use_tpu=use_tpu, **more)
 
     return make
 

@@ -146,13 +146,15 @@ def common_ways(make: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
 
     return {
         "one_layer": lambda features, columns: make(columns)(features),
-        "one_for_each": each_in_scope(make, lambda _: contextlib.nullcontext()),
+        "one_for_each": each_in_scope(make),
         "called_twice": called_twice,
         "in_name_scope": in_name_scope,
     }
 
 
-def each_in_scope(make: Callable[..., Any], scope: Callable[[int], Any]) -> Callable[..., Any]:
+def each_in_scope(
+    make: Callable[..., Any], scope: Callable[[int], Any] = lambda _: contextlib.nullcontext()
+) -> Callable[..., Any]:
     """Gives each column its own layer, made in the scope for the column's number."""
 
     def way(features: Any, columns: Any) -> Any:
@@ -258,9 +260,7 @@ def dense_ways(layer: str) -> dict[str, Spelling]:
             make(some, name="inputs")(features) for some in (columns[:1], columns[1:])
         ],
         "called_twice_and_another": called_twice_and_another,
-        "column_without_list": lambda features, columns: [
-            make(column)(features) for column in columns
-        ],
+        "column_without_list": each_in_scope(lambda columns: make(columns[0])),
         "in_variable_scope": in_variable_scope,
         "made_outside_of_the_scope": made_outside_of_the_scope,
         "sequential": lambda features, columns: keras().Sequential([make(columns), head()])(
@@ -360,10 +360,7 @@ def other_ways() -> dict[str, Spelling]:
         layer = dense(columns)
         return tf.function(lambda: layer(features))()
 
-    one_input_layer_for_each = each_in_scope(
-        lambda columns: lambda features: input_layer(features, columns),
-        lambda _: contextlib.nullcontext(),
-    )
+    for_each = each_in_scope(lambda columns: lambda features: input_layer(features, columns))
     return {
         "one_input_layer": Spelling(of_list(input_layer)),
         "input_layer_in_scopes": Spelling(of_list(input_layer_in_scopes)),
@@ -371,7 +368,7 @@ def other_ways() -> dict[str, Spelling]:
         "mixture": Spelling(of_list(mixture)),
         "mixture_of_layers": Spelling(of_list(mixture_of_layers)),
         "in_a_function": Spelling(of_list(in_a_function)),
-        "one_input_layer_for_each": Spelling(of_list(one_input_layer_for_each)),
+        "one_input_layer_for_each": Spelling(of_list(for_each)),
         "input_layer_beside_dense_columns": Spelling(of_list(input_layer_beside_dense_columns)),
         "linear_model": Spelling(of_list(v1.feature_column.linear_model)),
         "layers_named_as_ops": Spelling(

@@ -5,7 +5,6 @@ names. The fast test has its results in a file.
 """
 
 import json
-import pathlib
 
 import drawn_programs
 import harness
@@ -20,7 +19,7 @@ PROGRAMS = 20
 """Number of programs per process."""
 SEED = 147
 """Seed of a program with words, ragged ids, shared sequences and predictions."""
-FILE = pathlib.Path(drawn_programs.__file__).parents[1] / "data" / "stock_program.json"
+SAVED = processes.data("stock_program.json")
 
 
 def results_of_stock(*seeds):
@@ -36,12 +35,12 @@ def assert_gives(want, program, folder):
 
 
 def test_a_program_gives_the_saved_results_of_stock(tmp_path):
-    assert_gives(json.loads(FILE.read_text())[str(SEED)], Program(SEED), tmp_path)
+    assert_gives(SAVED[str(SEED)], Program(SEED), tmp_path)
 
 
 @pytest.mark.slow
 def test_stock_program_json_is_up_to_date():
-    assert results_of_stock(SEED) == json.loads(FILE.read_text())
+    assert results_of_stock(SEED) == SAVED
 
 
 @pytest.mark.slow

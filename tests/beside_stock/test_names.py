@@ -6,7 +6,6 @@ tests of this file build graphs without training. `drawn_programs` also trains m
 
 import contextlib
 import json
-import pathlib
 
 import harness
 import numpy as np
@@ -22,8 +21,7 @@ import estimator_emb as ee
 from estimator_emb import embedding
 from estimator_emb.engine.tables.storage import saved_name
 
-DATA = pathlib.Path(spellings.__file__).parents[1] / "data"
-STOCK = json.loads((DATA / "stock_names.json").read_text())
+STOCK = processes.data("stock_names.json")
 EVERY = spellings.every()
 WRITTEN = [name for name in EVERY if "names" in STOCK[name]]
 """Ways by which stock writes a checkpoint, and no error."""
@@ -31,16 +29,16 @@ CORES = {"cpu": None, "one_core": 1, "eight_cores": 8}
 """Where an estimator runs -> number of cores of its emulated TPU."""
 
 
-def spec_of(columns):
-    return ee.EmbeddingConfigSpec(columns, ee.AdagradParameters(0.5))
+def program_of(spelling):
+    """Returns the model_fn and the EmbeddingConfigSpec of a way to use columns."""
+    by_key = spellings.columns_by_key(spelling)
+    model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
+    return model_fn, ee.EmbeddingConfigSpec([*by_key.values()], ee.AdagradParameters(0.5))
 
 
 def estimator(spelling, model_dir, place="cpu"):
-    by_key = spellings.columns_by_key(spelling)
-    model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
-    spec = spec_of(list(by_key.values()))
-    options = {"num_shards": CORES[place], "run": harness.SILENT}
-    return harness.estimator(model_fn, spec, model_dir, spellings.BATCH, **options)
+    given = *program_of(spelling), model_dir, spellings.BATCH
+    return harness.estimator(*given, num_shards=CORES[place], run=harness.SILENT)
 
 
 def is_weights(name):
@@ -135,11 +133,8 @@ def refused(program, tmp_path, keys=("c0", "c1"), place="cpu"):
 
 def in_one_scope(features, by_key):
     builder = fc_v1._LazyBuilder(features)
-    made = []
-    for column in by_key.values():
-        with tf.compat.v1.variable_scope("together", reuse=tf.compat.v1.AUTO_REUSE):
-            made.append(column._get_dense_tensor(builder))
-    return made
+    with tf.compat.v1.variable_scope("together", reuse=tf.compat.v1.AUTO_REUSE):
+        return [column._get_dense_tensor(builder) for column in by_key.values()]
 
 
 SHARED = "Tables 'tbl_c0' and 'tbl_c1' would share the variable 'together/embedding_weights'"
@@ -250,10 +245,8 @@ def test_a_table_may_have_the_name_of_an_op(tmp_path):
 
 def on_described_tpu(spelling, model_dir):
     """Returns the arguments of the session in which a TPU would train. No TPU is needed."""
-    by_key = spellings.columns_by_key(spelling)
-    model_fn = spellings.model_fn_of(spelling, by_key, ee.TPUEstimatorSpec)
-    spec, config = spec_of(list(by_key.values())), ee.TPUConfig(5)
-    made = tpu_described.estimator(model_fn, spec, model_dir, tpu_config=config)
+    given = *program_of(spelling), model_dir
+    made = tpu_described.estimator(*given, tpu_config=ee.TPUConfig(5))
     return tpu_described.train(made, spellings.input_fn_of(spelling.keys))
 
 

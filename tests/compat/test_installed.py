@@ -1,11 +1,11 @@
 """Errors and warnings of `import estimator_emb` for missing or unsuitable packages."""
 
-import importlib.metadata
 import json
 import logging
 import pathlib
 import sys
 import types
+from importlib import metadata
 
 import packaging
 import processes
@@ -179,9 +179,7 @@ def test_refuses_a_newer_tensorflow_without_a_private_name(tmp_path, monkeypatch
     import names_of_tensorflow
 
     install(tmp_path, name, "2.23.0", "tensorflow")
-    monkeypatch.setattr(
-        importlib.metadata, "packages_distributions", lambda: {"tensorflow": [name]}
-    )
+    monkeypatch.setattr(metadata, "packages_distributions", lambda: {"tensorflow": [name]})
     with pytest.raises(ImportError) as raised:
         installed.newer_than_tried("2.23.0", names_of_tensorflow)
     monkeypatch.delitem(sys.modules, "names_of_tensorflow")

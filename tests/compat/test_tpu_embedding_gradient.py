@@ -30,9 +30,7 @@ def fake_embedding():
 
 
 def activations():
-    return collections.OrderedDict(
-        [("b", tf.ones([4, 2])), ("c", tf.ones([4, 3])), ("a", tf.ones([4, 5, 2]))]
-    )
+    return collections.OrderedDict(b=tf.ones([4, 2]), c=tf.ones([4, 3]), a=tf.ones([4, 5, 2]))
 
 
 def build(module, loss_fn):

@@ -64,9 +64,8 @@ def updated(training, table, step, state):
         else:
             parts.append(reference.of_samples(*given, table.combiner))
     parameters = table.optimizer.parameters
-    updates = reference.updates_of(
-        parts, 1 if parameters.use_gradient_accumulation else training.cores
-    )
+    cores = 1 if parameters.use_gradient_accumulation else training.cores
+    updates = reference.updates_of(parts, cores)
     if parameters.updates_untouched_rows:
         untouched = set(range(len(table.start))) - {row for row, _ in updates}
         updates += [(row, np.zeros(table.start.shape[1])) for row in untouched]

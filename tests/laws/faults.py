@@ -115,9 +115,7 @@ FAULTS = (
     Fault(
         "a length that is off by one",
         "native/grouping.h",
-        lambda training: any(
-            feature.sequence and feature.form == "matrix" for feature in training.features
-        ),
+        lambda training: any(one.sequence and one.form == "matrix" for one in training.features),
         "k >= f.limit{| + PLANTED}) continue;",
     ),
     Fault(

@@ -12,6 +12,7 @@ import signal
 import sys
 
 import features
+import harness
 import numpy as np
 import tensorflow as tf
 from features import Feature
@@ -117,8 +118,7 @@ class Program:
         config = ee.RunConfig(save_summary_steps=None, tpu_config=ee.TPUConfig(1, **tpu))
         sgd = ee.StochasticGradientDescentParameters(1.0)
         spec = ee.EmbeddingConfigSpec([column(feature) for feature in self.features], sgd)
-        program = {"config": config, "embedding_config_spec": spec, "train_batch_size": BATCH}
-        estimator = ee.TPUEstimator(self.model_fn, use_tpu=use_tpu, **program)
+        estimator = harness.configured(self.model_fn, spec, config, BATCH, use_tpu=use_tpu)
         graph = tf.Graph()
         with graph.as_default():
             estimator._create_and_assert_global_step(graph)
@@ -166,10 +166,8 @@ class Program:
         # The gradients of these dense variables need no lookup.
         for name in ("bias", "scale"):
             loss += tf.reduce_sum(v1.get_variable(name, [3]))
-        momentum, reduction = v1.train.MomentumOptimizer(0.5, 0.9), v1.losses.Reduction.SUM
-        optimizer = v1.tpu.CrossShardOptimizer(momentum, reduction=reduction)
-        train_op = optimizer.minimize(loss, v1.train.get_global_step())
-        return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op)
+        optimizer, reduction = v1.train.MomentumOptimizer(0.5, 0.9), v1.losses.Reduction.SUM
+        return harness.minimized(mode, loss, optimizer=optimizer, reduction=reduction)
 
     def read(self):
         return self.session.run(self.variables)

@@ -85,9 +85,8 @@ def names_of(tf):
         return Steps(optimizer.minimize(loss, step, **more), w, v, step)
 
     def fitted(estimator, input_fn):
-        (estimator.fit if hasattr(estimator, "fit") else estimator.train)(
-            input_fn=input_fn, steps=3
-        )
+        train = estimator.fit if hasattr(estimator, "fit") else estimator.train
+        train(input_fn=input_fn, steps=3)
         metrics = estimator.evaluate(input_fn=input_fn, steps=1)
         return sorted(metrics), sorted(estimator.get_variable_names())
 
@@ -161,10 +160,8 @@ def evaluated(tf, result):
         session.run(tf.tables_initializer())
         for number, variable in enumerate(tf.trainable_variables()):
             if op is None and variable.dtype.base_dtype.is_floating:
-                shape = variable.shape.as_list()
-                variable.load(
-                    np.sin(number + a(*shape)).astype(variable.dtype.as_numpy_dtype), session
-                )
+                values = np.sin(number + a(*variable.shape.as_list()))
+                variable.load(values.astype(variable.dtype.as_numpy_dtype), session)
         coordinator = tf.train.Coordinator()
         tf.train.start_queue_runners(session, coordinator)
         for _ in range(3 if op is not None else 0):

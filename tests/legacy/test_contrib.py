@@ -3,7 +3,6 @@
 import contextlib
 import importlib
 import importlib.util
-import json
 import operator
 import re
 import sys
@@ -21,7 +20,6 @@ from estimator_emb.compat.internals.patches import Changes
 from estimator_emb.legacy import contrib, tf_v1
 from estimator_emb.legacy.contrib import layers
 
-DATA = processes.ROOT / "tests" / "data"
 tf1 = tf.compat.v1
 
 
@@ -52,12 +50,18 @@ def test_wrong_arguments_of_layers_are_refused():
             assert message in harness.refusal(ValueError, function, **arguments)
 
 
-@pytest.fixture(scope="module")
-def tf_contrib():
+@pytest.fixture(scope="module", autouse=True)
+def installed():
     ee.install()
+    yield
+    ee.uninstall()
+
+
+@pytest.fixture
+def tf_contrib():
+    """Makes `tensorflow.contrib` importable. Afterwards, all modules of it are forgotten."""
     with Changes() as changes:
         yield contrib.add_contrib(changes)
-    ee.uninstall()
 
 
 def test_every_supported_contrib_name_resolves(tf_contrib):
@@ -101,7 +105,7 @@ GONE = (
 
 
 @pytest.mark.parametrize("path", GONE)
-def test_a_removed_name_gets_advice(path, fresh, tf_contrib, monkeypatch, assert_recorded):
+def test_a_removed_name_gets_advice(path, tf_contrib, monkeypatch, assert_recorded):
     for package in ("tf_slim", "tensorflow_gan"):
         monkeypatch.setitem(sys.modules, package, None)  # As if it were not installed.
     with pytest.raises(AttributeError) as raised:
@@ -147,26 +151,14 @@ HANDLERS = dict.fromkeys(CATCHING, True) | {"ValueError": False, "AttributeError
 """The handler of a `try` around an import -> whether it catches the import's error."""
 
 
-@pytest.fixture
-def fresh(tf_contrib):
-    """Forgets the modules of tf.contrib that a test imports."""
-    before = {name for name in sys.modules if name.startswith("tensorflow.contrib")}
-    yield
-    for name in sorted({*sys.modules} - before, reverse=True):
-        if name.startswith("tensorflow.contrib."):
-            parent, _, leaf = name.rpartition(".")
-            del sys.modules[name]
-            vars(sys.modules[parent]).pop(leaf, None)
-
-
-def program(tmp_path, text, name="program"):
-    path = tmp_path / f"{name}.py"
+def program(tmp_path, text):
+    path = tmp_path / "program.py"
     path.write_text(text)
     return vars(processes.module_of(path))
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_importing_a_removed_name_fails_only_on_use(form, fresh, tmp_path):
+def test_importing_a_removed_name_fails_only_on_use(form, tf_contrib, tmp_path):
     """Many programs import a name that they use only under a flag."""
     bound = form.split()[-1]  # The last name that the import binds.
     made = program(tmp_path, f"{form}\ndef use():\n    return {bound}.use()")
@@ -177,7 +169,7 @@ def test_importing_a_removed_name_fails_only_on_use(form, fresh, tmp_path):
 @pytest.mark.parametrize("handler", HANDLERS)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_try_that_catches_the_import_of_a_removed_name_finds_it_missing(
-    form, handler, fresh, tmp_path
+    form, handler, tf_contrib, tmp_path
 ):
     lines = f"try:\n    {form}\n    missing = False\nexcept {handler}:\n    missing = True\n"
     assert program(tmp_path, lines)["missing"] is HANDLERS[handler]
@@ -185,7 +177,7 @@ def test_a_try_that_catches_the_import_of_a_removed_name_finds_it_missing(
 
 @pytest.mark.parametrize("handler", ["ImportError", "Exception"])
 def test_a_try_around_another_module_counts_only_for_import_error(
-    handler, fresh, tmp_path, monkeypatch
+    handler, tf_contrib, tmp_path, monkeypatch
 ):
     """A `try` for any exception may surround a whole program, without a choice of modules."""
     monkeypatch.syspath_prepend(tmp_path)
@@ -195,7 +187,7 @@ def test_a_try_around_another_module_counts_only_for_import_error(
     sys.modules.pop("inner_of_test", None)
 
 
-def test_an_import_outside_a_try_body_succeeds(fresh, tmp_path):
+def test_an_import_outside_a_try_body_succeeds(tf_contrib, tmp_path):
     """These imports are in a handler, after a `try`, and in a `try` but of a module that exists."""
     text = (
         "try:\n    import nonsense\nexcept ImportError:\n"
@@ -209,9 +201,9 @@ def test_an_import_outside_a_try_body_succeeds(fresh, tmp_path):
     assert made["there"] and made["quantize"] and made["tensorrt"]
 
 
-def test_every_contrib_module_imports_or_gets_advice(fresh):
+def test_every_contrib_module_imports_or_gets_advice(tf_contrib):
     """The list comes from TensorFlow 1.15's files. Its wheel lacks gan, lite, nccl and rate."""
-    there = json.loads((DATA / "tensorflow_1_15.json").read_text())
+    there = processes.data("tensorflow_1_15.json")
     assert set(contrib_names.MODULES) == {*there["contrib"], "gan", "lite", "nccl", "rate"}
     walked = 0
     for owner, paths in there["contrib_modules"].items():
@@ -229,7 +221,7 @@ def test_every_contrib_module_imports_or_gets_advice(fresh):
     assert walked > 700
 
 
-EXPECTED = json.loads((DATA / "contrib_calls.json").read_text())
+EXPECTED = processes.data("contrib_calls.json")
 
 
 @pytest.mark.parametrize("module", ["framework", "layers", "lookup", "training"])
@@ -332,11 +324,7 @@ HINTS = {
 
 
 @pytest.mark.parametrize("program", HINTS)
-def test_missing_names_get_advice_to_try_tf_v1(program, monkeypatch):
-    if "import tensorflow.contrib" in program:  # Other tests here have made it importable.
-        finders = [f for f in sys.meta_path if not isinstance(f, contrib._Finder)]
-        monkeypatch.setattr(sys, "meta_path", finders)
-        monkeypatch.delitem(sys.modules, "tensorflow.contrib", raising=False)
+def test_missing_names_get_advice_to_try_tf_v1(program):
     with pytest.raises(Exception) as error:
         exec(program)
     assert tf_v1.advice_about_name(error.value) == HINTS[program]

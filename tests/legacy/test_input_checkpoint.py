@@ -362,17 +362,12 @@ theirs = pytest.mark.skipif(
 )
 
 
-@pytest.fixture
-def as_tensorflow_has_it(monkeypatch):
-    """Makes estimators behave as without estimator_emb."""
+@theirs
+def test_positions_of_tensorflows_hook_are_read(tmp_path, monkeypatch):
     input_checkpoint.attach_hooks()
-    estimator = input_checkpoint.Estimator
+    estimator = input_checkpoint.Estimator  # Trains at first as without estimator_emb.
     own = estimator._train_with_estimator_spec.__wrapped__
     monkeypatch.setattr(estimator, "_train_with_estimator_spec", own)
-
-
-@theirs
-def test_positions_of_tensorflows_hook_are_read(tmp_path, as_tensorflow_has_it, monkeypatch):
     train(make(tmp_path), 5, hook_class=tf.data.experimental.CheckpointInputPipelineHook)
     monkeypatch.undo()
     assert "input.ckpt-4.meta" in files(tmp_path)  # Our hook writes no .meta.

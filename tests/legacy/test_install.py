@@ -13,7 +13,6 @@ import tensorflow as tf
 import estimator_emb as ee
 from estimator_emb.legacy import emulated_tpu
 from estimator_emb.legacy import install as install_lib
-from estimator_emb.reporting import console
 
 EVERY_NAME = """
     import tensorflow as tf
@@ -173,7 +172,6 @@ def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path):
 def test_the_device_variable_is_read_at_each_call(installed, monkeypatch, caplog):
     """With 'host' no TPU is looked up: the address becomes ''."""
     caplog.set_level("INFO", "estimator_emb")
-    monkeypatch.setattr(console, "_logged", set())
     address = "grpc://10.0.0.2:8470"
     resolver = tf.distribute.cluster_resolver.TPUClusterResolver
     monkeypatch.setenv("ESTIMATOR_EMB_DEVICE", "tpu")

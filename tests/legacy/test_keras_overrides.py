@@ -6,19 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
 from estimator_emb.legacy import keras_overrides
 
 v1 = tf.compat.v1
 layers = tf.keras.layers
 X = np.float32([[1, 2], [3, 8], [5, 0], [7, 6]])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def fitted():
-    ee.install()
-    yield
-    ee.uninstall()
+pytestmark = pytest.mark.usefixtures("installed")
 
 
 @pytest.mark.parametrize("module", [layers, v1.keras.layers, v1.layers], ids=["2", "1", "tf"])
@@ -33,9 +26,8 @@ def test_overridden_batch_normalization_moments_are_called(module):
             return mean + 1.0, variance
 
     with tf.Graph().as_default(), v1.Session() as session:
-        out = Shifted(epsilon=0.0, **({} if module is layers else {"fused": False}))(
-            tf.constant(X), training=True
-        )
+        fused = {} if module is layers else {"fused": False}
+        out = Shifted(epsilon=0.0, **fused)(tf.constant(X), training=True)
         session.run(v1.global_variables_initializer())
         got = session.run(out)
     np.testing.assert_allclose(got, (X - X.mean(0) - 1) / X.std(0), rtol=1e-4)

@@ -4,7 +4,6 @@ tests/data/tensorflow_2_9.json lists the names that TensorFlow 2.9.3 defines in 
 """
 
 import importlib
-import json
 import sys
 
 import processes
@@ -13,7 +12,7 @@ import pytest
 import estimator_emb as ee
 from estimator_emb.catalog import moved
 
-OLD = json.loads((processes.ROOT / "tests" / "data" / "tensorflow_2_9.json").read_text())
+OLD = processes.data("tensorflow_2_9.json")
 GONE = {
     "eager.def_function": "ALLOW_DYNAMIC_VARIABLE_CREATION "
     "FREQUENT_TRACING_WARNING_MAX_CALL_HISTORY FREQUENT_TRACING_WARNING_MAX_WARNING_PER_DETECTOR "

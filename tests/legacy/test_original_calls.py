@@ -9,7 +9,6 @@ import originals
 import processes
 import pytest
 
-DATA = processes.ROOT / "tests" / "data"
 COLUMNS = "ValueError: Items of feature_columns must be a _FeatureColumn"
 DIFFERENT = {
     "C.crossed_column(k, 7)": "RuntimeError: .* C++ op",
@@ -33,7 +32,7 @@ with open(sys.argv[3], "w") as file:
     json.dump(contrib_calls.main(sys.argv[4:]), file)
 """
 
-EXPECTED = json.loads((DATA / "contrib_calls.json").read_text())
+EXPECTED = processes.data("contrib_calls.json")
 MODULES = sorted({module for module, _ in contrib_calls.lines()})
 shares = pytest.mark.parametrize("modules", [MODULES[n::4] for n in range(4)], ids=range(4))
 """Packages of about the same time. All of them take two minutes of CPU."""
@@ -56,7 +55,7 @@ def names_in_lines():
 
 def test_every_public_name_is_called_or_documented():
     """docs/contrib.md lists the names that no line of contrib_calls.txt calls or mentions."""
-    names = json.loads((DATA / "tensorflow_1_15.json").read_text())
+    names = processes.data("tensorflow_1_15.json")
     called, mentioned = names_in_lines()
     page = (processes.ROOT / "docs" / "contrib.md").read_text().partition("## Not tested")[2]
     documented = {

@@ -50,13 +50,11 @@ def missing(): return gone.function(1)
 }
 
 
-@pytest.fixture(scope="module")
-def tf_contrib(tmp_path_factory):
-    folder = originals.small(tmp_path_factory.mktemp("contrib"), FILES)
-    ee.install()
+@pytest.fixture
+def tf_contrib(installed, tmp_path):
+    folder = originals.small(tmp_path, FILES)
     with Changes() as changes:
         yield contrib.add_contrib(changes, wheel.opened(str(folder)))
-    ee.uninstall()
 
 
 def test_original_modules_are_imported_when_they_are_used(tf_contrib):
@@ -112,8 +110,7 @@ import importlib
 failed = {}
 for name in json.loads(sys.argv[2]):
     try:
-        module = importlib.import_module(f"tensorflow.{name}")
-        assert vars(module)
+        assert vars(importlib.import_module(f"tensorflow.{name}"))
     except Exception as error:
         failed[name] = repr(error)
 print(json.dumps(failed))
@@ -123,8 +120,8 @@ print(json.dumps(failed))
 @pytest.mark.slow
 @originals.needs_wheel
 def test_the_packages_of_contrib_are_imported_from_the_wheel():
-    data = processes.ROOT / "tests" / "data" / "tensorflow_1_15.json"
-    names = [f"contrib.{name}" for name in sorted(json.loads(data.read_text())["contrib"])]
+    packages = processes.data("tensorflow_1_15.json")["contrib"]
+    names = [f"contrib.{name}" for name in sorted(packages)]
     names.append("examples.tutorials.mnist.input_data")
     done = processes.run(PACKAGES, originals.WHEEL, json.dumps(names))
     failed = json.loads(done.stdout.splitlines()[-1])

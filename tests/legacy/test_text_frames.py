@@ -4,18 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import estimator_emb as ee
 from estimator_emb.legacy import text_frames
 
 pd = pytest.importorskip("pandas")
 v1 = tf.compat.v1
-
-
-@pytest.fixture(scope="module", autouse=True)
-def pandas_input_fn():
-    ee.install()
-    yield v1.estimator.inputs.pandas_input_fn
-    ee.uninstall()
 
 
 def read(input_fn):
@@ -36,7 +28,7 @@ TEXT = ["a", "b", "\u00e9"]
 @pytest.mark.parametrize("target", [None, "text", "number"])
 @pytest.mark.parametrize("index", ["numbers", "text"])
 @pytest.mark.parametrize("kind", ["str", "string", "object"])
-def test_text_columns_read_as_object_columns(kind, index, target, pandas_input_fn):
+def test_text_columns_read_as_object_columns(kind, index, target, installed):
     def frame(kind):
         rows = pd.Index(["x", "y", "z"]).astype(kind) if index == "text" else range(3)
         columns = {"word": pd.Series(TEXT, index=rows).astype(kind), "size": [1.5, 2.5, 3.5]}
@@ -47,7 +39,7 @@ def test_text_columns_read_as_object_columns(kind, index, target, pandas_input_f
     if kind == "str" and int(pd.__version__.split(".")[0]) < 3:
         pytest.skip("pandas 3 brings the type")
     x, y = frame(kind)
-    before = x.copy()
+    before, pandas_input_fn = x.copy(), v1.estimator.inputs.pandas_input_fn
     got = read(pandas_input_fn(x, y, batch_size=3, shuffle=False))
     assert got == read(pandas_input_fn(*frame(object), batch_size=3, shuffle=False))
     features = got if target is None else got[0]

@@ -1,11 +1,9 @@
 """--tf-v1 binds each public module of TensorFlow 1.15, for every form of import."""
 
-import json
-
 import processes
 import pytest
 
-MODULES = json.loads((processes.ROOT / "tests/data/tensorflow_1_15.json").read_text())["modules"]
+MODULES = processes.data("tensorflow_1_15.json")["modules"]
 GONE = (
     "keras.mixed_precision.experimental keras.wrappers keras.wrappers.scikit_learn "
     "lite.experimental.nn"
@@ -14,22 +12,18 @@ GONE = (
 
 EVERY_FORM = f"""
     MODULES = {[name for name in MODULES if name not in GONE]}
-    import importlib, sys, types
-
-    def follow(owner, path):
-        for name in path.split("."):
-            owner = getattr(owner, name)
-        return owner
+    import importlib, pytest, sys, types
+    from operator import attrgetter
 
     for path in MODULES:
-        expected = follow(V1, path)
+        expected = attrgetter(path)(V1)
         assert isinstance(expected, types.ModuleType), path
         for root in ("tensorflow", "tensorflow.compat.v1"):
             name = f"{{root}}.{{path}}"
             parent, _, leaf = name.rpartition(".")
             names = {{}}
             exec(f"import {{name}}", names)
-            assert follow(names["tensorflow"], name.partition(".")[2]) is expected, name
+            assert attrgetter(name.partition(".")[2])(names["tensorflow"]) is expected, name
             exec(f"import {{name}} as module", names)
             assert names["module"] is expected, name
             exec(f"from {{parent}} import {{leaf}}", names)
@@ -60,11 +54,8 @@ EVERY_FORM = f"""
     import tensorflow.compat.v2 as tf2
     assert not hasattr(tf2.train, "AdamOptimizer") and tf2.keras.optimizers.Adam
     for name in ("tensorflow.train.nonsense", "tensorflow.nonsense", "tensorflow.nn.nonsense.x"):
-        try:
+        with pytest.raises(ModuleNotFoundError):
             importlib.import_module(name)
-        except ModuleNotFoundError:
-            continue
-        raise AssertionError(name)
 """
 
 
@@ -95,7 +86,7 @@ def test_every_tf_v1_module_imports_after_tensorflow():
     """`install` alone leaves TensorFlow 2's modules. `tf_v1=True` replaces earlier imports too."""
     processes.run(
         f"""
-    import importlib, sys
+    import pytest
     import tensorflow as tf
     import tensorflow.compat.v1 as tf1
     tensorflow_2, train, train_1, names = tf, tf.train, tf1.train, set(dir(tf.train))
@@ -105,12 +96,8 @@ def test_every_tf_v1_module_imports_after_tensorflow():
     assert set(dir(tf.train)) >= names and tf.train.Checkpoint is train.Checkpoint
     assert not hasattr(tf.train, "AdamOptimizer") and tf1.train is train_1
     assert tf1.train.AdamOptimizer and tf.compat.v1.nn.rnn_cell and tf1.keras.layers
-    try:
-        import tensorflow.losses
-    except ModuleNotFoundError as error:
-        assert error.name == "tensorflow.losses"
-    else:
-        raise AssertionError("tensorflow.losses is not of TensorFlow 2")
+    with pytest.raises(ModuleNotFoundError, match="'tensorflow.losses'$"):
+        import tensorflow.losses  # It is not of TensorFlow 2.
     estimator_emb.uninstall()
 
     import tensorflow.io.gfile, tensorflow.compat.v1.train, tensorflow.lite

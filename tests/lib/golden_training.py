@@ -58,14 +58,14 @@ def table_of(values, combiner, **kwargs):
     return ee.TableConfig(*values.shape, initializer=initial, combiner=combiner, **kwargs)
 
 
-def spec_of_tables(tables, parameters=None):
+def spec_of_tables(tables):
     """Returns a spec of the tables "t0", "t1", ..., with the features "x0", "x1", ..."""
     features = {}
     for index in range(len(tables)):
         features[f"x{index}"] = ee.FeatureConfig(f"t{index}", weight_key=f"w{index}")
     dicts = {"feature_to_config_dict": features, "table_to_config_dict": tables}
-    parameters = parameters or ee.StochasticGradientDescentParameters(0.0)
-    return ee.EmbeddingConfigSpec(optimization_parameters=parameters, **dicts)
+    sgd = ee.StochasticGradientDescentParameters(0.0)
+    return ee.EmbeddingConfigSpec(optimization_parameters=sgd, **dicts)
 
 
 def batches(*dimensions, samples=SAMPLES, gradients=True):

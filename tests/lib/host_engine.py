@@ -34,10 +34,6 @@ def one_table(parameters, rows, dimension, combiner="sum", feature=None, **field
     return harness.table_spec(rows, dimension, parameters, start, combiner, feature, **fields)
 
 
-def native_is(on):
-    return mock.patch.dict(os.environ, ESTIMATOR_EMB_NATIVE="1" if on else "0")
-
-
 def steps(
     spec,
     batches,
@@ -66,7 +62,8 @@ def steps(
       The activations of each step, by key, and the variables after it, by name. Before the first
       step, None and the variables.
     """
-    with tf.Graph().as_default(), native_is(native if asked is None else asked):
+    asked = str(int(native if asked is None else asked))
+    with tf.Graph().as_default(), mock.patch.dict(os.environ, ESTIMATOR_EMB_NATIVE=asked):
         global_step = v1.train.get_or_create_global_step()
         # If lookups run a step ahead, the last step reads one more batch.
         data = harness.dataset([*batches, batches[-1]])

@@ -152,9 +152,7 @@ def main(model_dir, case, steps):
         evaluation = tf.estimator.EvalSpec(emulated_program.batches, **options)
         result, _ = tf.estimator.train_and_evaluate(made, training, evaluation)
         print("train_and_evaluate", result and sorted(result))
-        made.train(input_of(case), max_steps=steps)
-    else:
-        made.train(input_of(case), max_steps=steps, hooks=[Acts(case)])
+    made.train(input_of(case), max_steps=steps, hooks=[Acts(case)])
     if case in ("calls", "slow"):
         error = made.evaluate(emulated_program.batches, steps=2)["error"]
         print("evaluate", f"{error:.5f}")

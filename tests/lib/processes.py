@@ -25,6 +25,11 @@ TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals by which people end a program."""
 
 
+def data(name):
+    """Returns the content of a JSON file of tests/data."""
+    return json.loads((ROOT / "tests" / "data" / name).read_text())
+
+
 def module_of(path):
     """Returns the module of a file that is in no package, such as a script of CI."""
     spec = importlib.util.spec_from_file_location(path.stem, path)

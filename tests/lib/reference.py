@@ -142,11 +142,6 @@ def combine(table, ids, weights, combiner):
     return out
 
 
-def row_gradients(ids, weights, activation_gradient, combiner):
-    """Returns `{row: summed gradient}` for every row in the batch."""
-    return dict(updates(ids, weights, activation_gradient, combiner))
-
-
 def core_order(row, cores):
     """Returns the order in which cores update a row without gradient accumulation."""
     home = row % cores

@@ -58,13 +58,12 @@ class Cluster:
     """
 
     def __init__(self, workers, servers, absent=()):
-        self._absent = absent
         jobs = {"chief": 1, "worker": workers, "ps": servers}
         self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
         self.cluster = processes.addresses(**{job: count for job, count in jobs.items() if count})
         self._servers = []
         for task in self.tasks:
-            if task not in self._absent:
+            if task not in absent:
                 self.start(task)
 
     def start(self, task):

@@ -26,9 +26,8 @@ def spec(rows=ROWS, dimension=DIMENSION, parameters=None, name="words"):
 def make(model_dir, way="host", units=1, layer="output", scaffold_fn=None, start=None, **table):
     def model_fn(features, labels, mode, params):
         hidden = tf.reduce_sum(features["x"], axis=1, keepdims=True)
-        kernel = tf.compat.v1.get_variable(
-            f"{layer}/kernel", [1, units], initializer=tf.compat.v1.ones_initializer()
-        )
+        ones = tf.compat.v1.ones_initializer()
+        kernel = tf.compat.v1.get_variable(f"{layer}/kernel", [1, units], initializer=ones)
         output = hidden @ kernel
         if mode == ee.ModeKeys.PREDICT:
             return harness.served(mode, output=output)._replace(scaffold_fn=scaffold_fn)

@@ -29,9 +29,8 @@ def run_or_skip(folder, page, *command):
     if importlib.util.find_spec(PAGES[page]) is None:
         pytest.skip(f"{PAGES[page]} is not installed")
     paths = os.pathsep.join([str(documents.REPOSITORY), os.environ.get("PYTHONPATH", "")])
-    return processes.run_python(
-        *command, cwd=folder, timeout=None, status=0, PYTHONPATH=paths
-    ).stdout
+    options = {"cwd": folder, "timeout": None, "status": 0}
+    return processes.run_python(*command, PYTHONPATH=paths, **options).stdout
 
 
 def test_every_library_page_is_tested():

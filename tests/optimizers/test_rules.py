@@ -147,7 +147,7 @@ def test_reference_activations_and_row_gradients_equal_golden(combiner):
         np.testing.assert_allclose(
             activations, golden["activations_initial_table"][number], rtol=1e-12, atol=1e-12
         )
-        rows = reference.row_gradients(ids, weights, act_grad, combiner)
+        rows = dict(reference.updates(ids, weights, act_grad, combiner))
         expected = golden["row_gradients"][number]
         assert sorted(rows) == sorted(map(int, expected))
         for row, g in rows.items():

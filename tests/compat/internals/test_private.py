@@ -126,12 +126,11 @@ def imports(path):
 
 
 def test_names_resolve():
+    not_imported = None
     try:
         import estimator_emb  # noqa: F401  (without it, tensorflow-estimator cannot be imported)
     except (ImportError, AttributeError) as error:
         not_imported = error
-    else:
-        not_imported = None
     missing = []  # Of TensorFlow's names, also if the package does not import.
     for (place, name), (module, attribute, reason) in NAMES.items():
         if not_imported and module.startswith("tensorflow_estimator"):
@@ -313,8 +312,8 @@ def test_private_attributes_in_use_are_listed():
 
 def test_attributes_of_modules_are_listed():
     """Checks all attributes used of TensorFlow modules that `internals` exports as a whole."""
-    of_modules = [(owner, name) for owner, name, _ in listed() if inspect.ismodule(owner)]
-    unlisted = set()
+    of_modules = {(owner, name) for owner, name, _ in listed() if inspect.ismodule(owner)}
+    used = set()
     for path in SOURCES:
         exported = {
             name.name: getattr(importlib.import_module(one.module), name.name)
@@ -327,9 +326,8 @@ def test_attributes_of_modules_are_listed():
                 of_protos = node.value.id.endswith("_pb2")  # Messages are not listed.
                 ours = inspect.ismodule(module) and module.__name__.startswith("estimator_emb.")
                 if inspect.ismodule(module) and not of_protos and not ours:
-                    unlisted |= {node.attr} - {
-                        name for owner, name in of_modules if owner is module
-                    }
+                    used.add((module, node.attr))
+    unlisted = {name for _, name in used - of_modules}
     assert not unlisted, advice_to_add(unlisted)
 
 
