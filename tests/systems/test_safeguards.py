@@ -43,14 +43,16 @@ def make(kind, model_dir, width=4, name="w", strategy=None):
         model.compile(tf.keras.optimizers.legacy.SGD(), "mse")
         return tf.keras.estimator.model_to_estimator(model, config=config)
 
+    spec = tf.estimator.EstimatorSpec  # A test calls model_fn after `uninstall`.
+
     def model_fn(features, labels, mode):
         w = v1.get_variable(name, [3, width], initializer=v1.ones_initializer())
         y = tf.reduce_sum(features["x"] @ w, 1, keepdims=True)
         if labels is None:
-            return tf.estimator.EstimatorSpec(mode, predictions={"y": y})
+            return spec(mode, predictions={"y": y})
         loss = tf.reduce_mean(tf.square(y - labels))
         step = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
-        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=step)
+        return spec(mode, loss=loss, train_op=step)
 
     return tf.estimator.Estimator(model_fn, config=config)
 
