@@ -17,7 +17,7 @@ import tensorflow as tf
 from tensorflow_estimator.python.estimator.api._v1 import estimator as v1e
 from tensorflow_estimator.python.estimator.api._v2 import estimator as v2e
 from tensorflow_estimator.python.estimator.canned import head as v1_heads
-from tensorflow_estimator.python.estimator.tpu import tpu_config
+from tensorflow_estimator.python.estimator.tpu import tpu_config, tpu_estimator
 
 v1 = tf.compat.v1
 fc = tf.feature_column
@@ -48,10 +48,8 @@ BINARY = (FEATURES["x"][:, :1] > 0).astype(np.int64)
 THREE = _random.randint(0, 3, [SAMPLES, 1])
 MANY = _random.randint(0, 2, [SAMPLES, 3])
 EXAMPLES = {
-    "x": tf.io.FixedLenFeature([2], tf.float32),
-    "item": tf.io.FixedLenFeature([1], tf.int64),
-    "word": tf.io.FixedLenFeature([1], tf.string),
-    "weight": tf.io.FixedLenFeature([1], tf.float32),
+    key: tf.io.FixedLenFeature(values.shape[1:], tf.as_dtype(values.dtype))
+    for key, values in FEATURES.items()
 }
 
 
@@ -67,13 +65,12 @@ def config(folder, **kwargs):
     return v1e.RunConfig(model_dir=folder, tf_random_seed=7, **kwargs)
 
 
-# For a TPUEstimator with use_tpu=False.
-SIZES = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 8)
-SIZES |= {"use_tpu": False, "export_to_tpu": False}
-
-
-def tpu_run_config(folder):
-    return tpu_config.RunConfig(model_dir=folder, tpu_config=tpu_config.TPUConfig(1))
+def off_a_tpu(model_fn, folder, **kwargs):
+    """Returns a TPUEstimator with use_tpu=False."""
+    sizes = dict.fromkeys(("train_batch_size", "eval_batch_size", "predict_batch_size"), 8)
+    run = tpu_config.RunConfig(model_dir=folder, tpu_config=tpu_config.TPUConfig(1))
+    where = {"config": run, "use_tpu": False, "export_to_tpu": False}
+    return tpu_estimator.TPUEstimator(model_fn, **where, **sizes, **kwargs)
 
 
 def serialized(count=3):

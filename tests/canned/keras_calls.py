@@ -3,8 +3,7 @@
 import functools
 
 import tensorflow as tf
-from cases import REAL, SIZES, add, config, everything, tpu_run_config, v1e, v2e
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
+from cases import REAL, add, config, everything, off_a_tpu, v1e, v2e
 
 v1 = tf.compat.v1
 
@@ -74,7 +73,7 @@ def trained(keras, kind, head_only, on_tpu_class, phase, folder):
         return v1e.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     if on_tpu_class:
-        estimator = tpu_estimator.TPUEstimator(model_fn, config=tpu_run_config(folder), **SIZES)
+        estimator = off_a_tpu(model_fn, folder)
     else:
         estimator = v2e.Estimator(model_fn, config=config(folder), params={})
     return everything(estimator, REAL, folder)

@@ -1,6 +1,6 @@
 """Trainings whose input has one batch, or ends while features are read."""
 
-import functools
+from functools import partial
 
 import numpy as np
 import tensorflow as tf
@@ -101,23 +101,22 @@ def points():
     return tf.data.Dataset.from_tensors(X)
 
 
-made = functools.partial
 for name, program in {
-    "steps=None": made(train, one_batch),
-    "more steps than batches": made(train, one_batch, steps=5),
-    "initializer": made(train, one_shot(1), initial=mean),
-    "initializer, two batches": made(train, one_shot(2), initial=mean),
-    "hook": made(train, lambda: one_batch().repeat(2), hooks=[TakesBatch]),
-    "train_op without input": made(train, one_batch, reads=False, steps=4),
-    "queues": made(train, of_queue(1, 1)),
-    "a shorter queue that no step reads": made(train, of_queue(3, 1)),
-    "linear": made(canned, v2e.LinearRegressor),
+    "steps=None": partial(train, one_batch),
+    "more steps than batches": partial(train, one_batch, steps=5),
+    "initializer": partial(train, one_shot(1), initial=mean),
+    "initializer, two batches": partial(train, one_shot(2), initial=mean),
+    "hook": partial(train, lambda: one_batch().repeat(2), hooks=[TakesBatch]),
+    "train_op without input": partial(train, one_batch, reads=False, steps=4),
+    "queues": partial(train, of_queue(1, 1)),
+    "a shorter queue that no step reads": partial(train, of_queue(3, 1)),
+    "linear": partial(canned, v2e.LinearRegressor),
     "timeseries": timeseries,
-    "kmeans": made(kmeans, points, use_mini_batch=False),
-    "kmeans, mini-batches": made(kmeans, points),
-    "kmeans, initialized from its batch": made(
+    "kmeans": partial(kmeans, points, use_mini_batch=False),
+    "kmeans, mini-batches": partial(kmeans, points),
+    "kmeans, initialized from its batch": partial(
         kmeans, points, initial="random", use_mini_batch=False
     ),
-    "kmeans, queue": made(kmeans, lambda: v1.train.limit_epochs(tf.constant(X), 1)),
+    "kmeans, queue": partial(kmeans, lambda: v1.train.limit_epochs(tf.constant(X), 1)),
 }.items():
     add("one batch", name, program)

@@ -2,9 +2,8 @@
 
 import numpy as np
 import tensorflow as tf
-from cases import ITEM, REAL, SIZES, add, everything, input_fn, tpu_run_config, v1e
+from cases import ITEM, REAL, add, everything, input_fn, off_a_tpu, v1e
 from tensorflow_estimator.python.estimator.tpu import _tpu_estimator_embedding as embedding
-from tensorflow_estimator.python.estimator.tpu import tpu_estimator
 
 v1 = tf.compat.v1
 train = v1.train
@@ -61,8 +60,7 @@ def saved_by(way, folder):
 
     sgd = v1.tpu.experimental.StochasticGradientDescentParameters(0.01)
     spec = embedding.EmbeddingConfigSpec(feature_columns=[column], optimization_parameters=sgd)
-    given = {"config": tpu_run_config(folder), "embedding_config_spec": spec, **SIZES}
-    estimator = tpu_estimator.TPUEstimator(model_fn, **given)
+    estimator = off_a_tpu(model_fn, folder, embedding_config_spec=spec)
     estimator.train(input_fn(REAL), steps=2)
     return everything(estimator, REAL, folder)  # Trains from the checkpoint.
 

@@ -208,10 +208,8 @@ def test_a_missing_or_short_vocabulary_file_is_named(tmp_path):
 
 
 def test_sequence_input_layer_refuses_a_column_without_sequence():
-    column = fc.numeric_column("age")
-    with tf.Graph().as_default():
-        features = {"age": tf.zeros([2, 1])}
-        message = harness.refusal(ValueError, fc.sequence_input_layer, features, [column])
+    features, column = {"age": tf.zeros([2, 1])}, fc.numeric_column("age")
+    message = harness.refusal(ValueError, fc.sequence_input_layer, features, [column])
     assert message.startswith("sequence_input_layer: every column must be a sequence column that")
 
 

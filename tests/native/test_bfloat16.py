@@ -15,14 +15,14 @@ v1 = tf.compat.v1
 
 
 class RunGraph(v1.train.SessionRunHook):
-    """Keeps the nodes of the graph that runs, after all rewrites."""
+    """Keeps a node of each type in the graph that runs, after all rewrites."""
 
     def before_run(self, run_context):
         return v1.train.SessionRunArgs([], options=v1.RunOptions(output_partition_graphs=True))
 
     def after_run(self, run_context, run_values):
         graphs = run_values.run_metadata.partition_graphs
-        self.nodes = {node.name: node for graph in graphs for node in graph.node}
+        self.of_type = {node.op: node for graph in graphs for node in graph.node}
 
 
 # TensorFlow rewrites nothing on a CPU that can only emulate bfloat16.
@@ -42,10 +42,9 @@ def test_dense_layers_in_bfloat16_leave_tables_alone(tmp_path):
     hook = RunGraph()
     made = estimator(model_fn, spec, tmp_path, 128, run={"session_config": session})
     made.train(input_fn_of([({"x": np.arange(128) % 50}, np.zeros(128))] * 2), [hook])
-    of_type = {node.op: node for node in hook.nodes.values()}
     # The option has changed the model's matmul. Our native ops run, and keep float32.
-    matmul = next(node for name, node in of_type.items() if "MatMul" in name)
+    matmul = next(node for name, node in hook.of_type.items() if "MatMul" in name)
     assert matmul.attr["T"].type == tf.bfloat16.as_datatype_enum
-    assert {"HostTablesLookup", "HostTablesUpdate"} <= set(of_type)
+    assert {"HostTablesLookup", "HostTablesUpdate"} <= set(hook.of_type)
     found = saved(tmp_path, 2)
     assert {found[name].dtype for name in ("t", "t/Adagrad", "kernel")} == {np.dtype(np.float32)}

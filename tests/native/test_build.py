@@ -3,7 +3,6 @@
 import contextlib
 import ctypes
 import fcntl
-import importlib.util
 import logging
 import multiprocessing
 import os
@@ -105,8 +104,7 @@ def test_a_compiler_that_makes_nothing_is_named(
 ):
     fake_compiler(monkeypatch, tmp_path, script)
     assert said in message_of_failed_build()
-    keeps_failure = bool(list(empty_cache.glob("quick-*.failed")))
-    assert keeps_failure == (not again)
+    assert any(empty_cache.glob("quick-*.failed")) == (not again)
 
 
 def test_a_compiler_output_that_is_no_library_is_refused(monkeypatch, empty_cache, tmp_path):
@@ -235,9 +233,7 @@ def test_modules_import_on_a_system_without_fcntl(monkeypatch):
     for name in ("fcntl", "pwd"):
         monkeypatch.setitem(sys.modules, name, None)
     for module in (training_lock, cache):
-        spec = importlib.util.spec_from_file_location(module.__name__, module.__file__)
-        without = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(without)
+        without = processes.module_of(pathlib.Path(module.__file__))
     assert harness.refusal(without.BuildError, without.directory) == (  # Of `cache`, the last.
         "this system lacks Python's fcntl, needed to lock the cache of kernels"
     )

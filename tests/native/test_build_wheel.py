@@ -16,6 +16,7 @@ from estimator_emb.native import build, ops, rules
 from estimator_emb.optimizers import NUMPY, step
 
 SCRIPT = processes.ROOT / ".ci" / "build_wheel.py"
+BUILDER = processes.module_of(SCRIPT)
 CROSS, EMULATOR = "aarch64-linux-gnu-g++", "qemu-aarch64"
 AARCH64 = 183  # EM_AARCH64 of the ELF format.
 ROWS, BATCH, WIDTH = 50, 40, 3
@@ -36,16 +37,12 @@ def test_a_wheel_for_aarch64_needs_the_cross_compiler(tmp_path):
     assert not (tmp_path / "dist").exists()
 
 
-def test_the_cross_compilers_package_is_named(monkeypatch):
+def test_another_machine_needs_a_cross_compiler_and_its_package_is_named(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    assert BUILDER.cross_compiler(platform.machine()) is None
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match=r"install g\+\+-x86-64-linux-gnu$"):
-        processes.module_of(SCRIPT).cross_compiler("x86_64")
-
-
-def test_this_machine_needs_no_cross_compiler(monkeypatch):
-    monkeypatch.setenv("PATH", "")
-    assert processes.module_of(SCRIPT).cross_compiler(platform.machine()) is None
+        BUILDER.cross_compiler("x86_64")
 
 
 SYMBOLS = """
@@ -63,12 +60,11 @@ int copied(const std::shared_ptr<int>& one, int n) {
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="There is no g++.")
 def test_wheel_libraries_need_only_old_symbols(tmp_path):
-    builder = processes.module_of(SCRIPT)
     symbols = build.Unit(SYMBOLS, ("-O1",))  # As the ops. Without it, g++ 15 adds assertions.
-    build.compile_to(tmp_path / "a.so", [symbols, build.Unit(builder.OWN_SYMBOLS)])
-    assert builder.platform_of(tmp_path, "x86_64") == "manylinux_2_28_x86_64"
+    build.compile_to(tmp_path / "a.so", [symbols, build.Unit(BUILDER.OWN_SYMBOLS)])
+    assert BUILDER.platform_of(tmp_path, "x86_64") == "manylinux_2_28_x86_64"
     build.compile_to(tmp_path / "b.so", [symbols])  # Without OWN_SYMBOLS: one of both is named.
-    assert harness.refusal(ValueError, builder.platform_of, tmp_path, "x86_64") in (
+    assert harness.refusal(ValueError, BUILDER.platform_of, tmp_path, "x86_64") in (
         "b.so needs GLIBCXX_3.4.29, and manylinux_2_28 has GLIBCXX_3.4.25 at most",
         "b.so needs GLIBC_2.32, and manylinux_2_28 has GLIBC_2.28 at most",
     )
@@ -80,10 +76,9 @@ def built(tmp_path_factory):
     if not shutil.which(CROSS):
         pytest.skip(f"{CROSS} is not installed")
     minor = tf.version.VERSION.rsplit(".", 1)[0]
-    builder = processes.module_of(SCRIPT)
-    (release,) = (one for one in builder.RELEASES if one.rsplit(".", 1)[0] == minor)
+    (release,) = (one for one in BUILDER.RELEASES if one.rsplit(".", 1)[0] == minor)
     folder = tmp_path_factory.mktemp("aarch64") / "prebuilt"
-    builder.compile_all(folder, [release], "aarch64")
+    BUILDER.compile_all(folder, [release], "aarch64")
     return folder
 
 
@@ -100,7 +95,7 @@ def test_libraries_are_for_aarch64(built):
         assert int.from_bytes(header[18:20], "little") == AARCH64
     needed = subprocess.check_output(["readelf", "--dynamic", of_ops], text=True)
     assert "[libtensorflow_framework.so.2]" in needed
-    assert processes.module_of(SCRIPT).platform_of(built, "aarch64") == "manylinux_2_28_aarch64"
+    assert BUILDER.platform_of(built, "aarch64") == "manylinux_2_28_aarch64"
     names = subprocess.check_output(["readelf", "--dyn-syms", "--wide", arithmetic], text=True)
     assert "kernels_any" in names and "avx2" not in names  # AVX2 is of x86.
 
@@ -129,7 +124,7 @@ def test_aarch64_arithmetic_equals_numpy(built, tmp_path, dimension):
     """Compares a lookup of means and an update by each rule with the same steps in NumPy."""
     rng = np.random.default_rng(dimension)
     rate = np.float32(0.1)
-    for parameters in processes.module_of(SCRIPT).every_kind():
+    for parameters in BUILDER.every_kind():
         rule = rules.trace(parameters, None)
         constants = np.zeros(32, np.float32)
         constants[: len(rule.constants)] = rule.constants

@@ -49,9 +49,8 @@ def test_a_source_compiles_without_a_warning(source):
 @pytest.mark.slow
 @pytest.mark.any_version
 def test_rules_compile_without_a_warning(tmp_path):
-    kinds = processes.module_of(SCRIPT.with_name("build_wheel.py")).every_kind()
-    every = {rule.name: rule for kind in kinds for rule in [rules.trace(kind, 0.5)]}
-    for rule in every.values():
+    for kind in processes.module_of(SCRIPT.with_name("build_wheel.py")).every_kind():
+        rule = rules.trace(kind, 0.5)
         (tmp_path / f"{rule.name}.cc").write_text(rule.source)
     (unit, *_) = build.arithmetic_units("", "rule", False)  # Its flags are those of any rule.
     files = [str(file) for file in tmp_path.iterdir()]

@@ -1,9 +1,8 @@
 """A table adds few ops to a training's graph, because each op delays the first step."""
 
-import numpy as np
 import pytest
 import tensorflow as tf
-from harness import SILENT, estimator, input_fn_of, minimized, saved, tables_spec
+from harness import SILENT, assert_same, estimator, input_fn_of, minimized, saved, tables_spec
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -70,5 +69,4 @@ def test_tables_start_as_variables_created_after_the_models(tmp_path):
         plain = {"kernel": v1.get_variable("kernel", [6, 1])}
         plain |= {key: v1.get_variable(key, [9, 2], initializer=initial) for key in sorted(keys)}
         session.run(v1.global_variables_initializer())
-        for name, values in session.run(plain).items():
-            np.testing.assert_array_equal(found[name], values, err_msg=name)
+        assert_same({name: found[name] for name in plain}, session.run(plain), 0, 0)

@@ -4,7 +4,7 @@ import host_engine
 import numpy as np
 import pytest
 import tensorflow as tf
-from harness import estimator, input_fn_of, normal, sparse
+from harness import assert_same, estimator, input_fn_of, normal, sparse
 
 import estimator_emb as ee
 import feature_columns as fc
@@ -126,11 +126,8 @@ def test_ids_equal_tensorflows(dtype, form, tmp_path):
     converted = [op for op in graphs[0].get_operations() if op.type == "HostTablesToIds"]
     counts = [len(op.get_attr("kinds")) for op in converted]
     assert counts == ([] if form == "ragged" else [len(categorical)])
-    expected = by_tensorflow(categorical, features)
-    for key in categorical:
-        np.testing.assert_allclose(
-            [one[key] for one in found], expected[key], rtol=1e-6, atol=1e-6, err_msg=key
-        )
+    got = {key: [one[key] for one in found] for key in categorical}
+    assert_same(got, by_tensorflow(categorical, features), 1e-6, 1e-6)
 
 
 def test_strings_for_sharded_tables_equal_tensorflows_ops():
@@ -143,6 +140,5 @@ def test_strings_for_sharded_tables_equal_tensorflows_ops():
         "matrix": feature_of(VALUES["string"][: len(LENGTHS)], "matrix"),
         "ragged": feature_of(VALUES["string"], "ragged"),
     }
-    slopes = {key: np.random.default_rng(0).normal(size=[6, 4]) for key in features}
-    batches = [(features, {key: one.astype(np.float32) for key, one in slopes.items()})] * 2
+    batches = [(features, {key: normal(0, 6, 4) for key in features})] * 2
     host_engine.assert_same_on_both_kernels(spec, batches, shards=3)

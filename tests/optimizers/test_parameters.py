@@ -28,7 +28,6 @@ ADDED_ARGUMENTS = {"RMSPropParameters": ["initial_ms"]}
 """Keyword-only arguments that only our classes have."""
 
 of_both_vocabularies = pytest.mark.parametrize("ours", [*PARAMETERS, *TF2_OPTIMIZERS], ids=by_name)
-every_class = pytest.mark.parametrize("ours", PARAMETERS, ids=by_name)
 with_common_arguments = pytest.mark.parametrize(
     "ours",
     [ours for ours in PARAMETERS if ours is not optimizers.FrequencyEstimatorParameters],
@@ -93,7 +92,7 @@ SLOTS = {
 """Class -> slot -> the end of the slot's name in checkpoints."""
 
 
-@every_class
+@pytest.mark.parametrize("ours", PARAMETERS, ids=by_name)
 def test_slots_have_legacy_checkpoint_names(ours):
     slots = [(slot.name, slot.suffix) for slot in ours(**example_arguments(ours)).slots]
     assert slots == [*SLOTS[by_name(ours)].items()]

@@ -63,11 +63,7 @@ def test_a_step_with_everything_is_lowered(tmp_path):
             lambda x: tf.ensure_shape(tf.py_function(lambda y: y, [x], tf.float32), []),
             tf.stop_gradient(total),
         )
-        return total + outside + over_cores(total)
-
-    @tf.function
-    def over_cores(x):
-        return tf.compat.v1.tpu.cross_replica_sum(x)
+        return total + outside + tf.function(tf.compat.v1.tpu.cross_replica_sum)(total)
 
     step = built(programs.model_fn_with(change), embedding_config_spec=programs.spec())
     loops, outcome, words = compiler._lower(step, tmp_path, timeout=processes.HANGS)

@@ -58,16 +58,9 @@ def estimator_of(made, **tpu_config):
 
 
 def checked(
-    made,
-    mode="train",
-    generations=("v3",),
-    cores=8,
-    compilations=(),
-    device="host",
-    place=None,
-    **tpu_config,
+    made, mode="train", generations=("v3",), cores=8, compilations=(), device="host", place=None
 ):
-    estimator = estimator_of(made, **tpu_config)
+    estimator = estimator_of(made)
     request, config = estimator.backend.request, estimator.config
     config = config.replace(tpu_config=config.tpu_config._replace(device=device, tables=place))
     return tables.check_tables(request, config, mode, generations, cores, compilations)

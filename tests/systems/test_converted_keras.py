@@ -27,8 +27,7 @@ def trained():
     model = tf.keras.Model(given, tf.keras.layers.Dense(1, name="last")(hidden))
     model.compile(tf.keras.optimizers.legacy.SGD(0.0), "mse", metrics=["mae"])
     random = np.random.default_rng(1)
-    weights = [random.random(one.shape) + 1 for one in model.get_weights()]
-    model.set_weights(weights)
+    model.set_weights([random.random(one.shape) + 1 for one in model.get_weights()])
     model.get_layer("scaled").moving_mean.assign(X.mean(0))
     model.get_layer("scaled").moving_variance.assign(X.var(0))
     return model

@@ -9,6 +9,7 @@ import harness
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_estimator.python.estimator import early_stopping
 from tensorflow_estimator.python.estimator.api._v1.estimator import experimental as api_v1
 from tensorflow_estimator.python.estimator.api._v2.estimator import experimental as api_v2
 
@@ -121,14 +122,10 @@ def test_in_memory_evaluation_reads_the_tables_of_its_step(place, tmp_path):
     made = with_a_table(place, tmp_path, model_fn)
     hook = ee.experimental.InMemoryEvaluatorHook(made, input_fn, steps=1, every_n_iter=2)
     made.train(input_fn, hooks=[hook], max_steps=4)
-    from tensorflow_estimator.python.estimator import early_stopping
-
     found = early_stopping.read_eval_metrics(made.eval_dir())
     assert [*found] == [0, 2, 4]  # By every_n_iter=2.
     means = {step: metrics["mean"] for step, metrics in found.items()}
     for step in (2, 4):
-        variables = harness.saved(tmp_path, step)
-        (table,) = (name for name in variables if name.endswith("item"))
-        rows = variables[table][ITEMS]
+        rows = harness.saved(tmp_path, step)["item"][ITEMS]
         np.testing.assert_allclose(means[step], rows.mean(), rtol=1e-5)
     assert means[2] != means[4]

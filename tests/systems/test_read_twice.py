@@ -225,10 +225,9 @@ def test_columns_read_the_feature_of_a_config_dict(cores, tmp_path):
         loss = None if labels is None else tf.reduce_sum(read * labels)
         return harness.minimized(mode, loss, predictions={"read": read})
 
-    rows = np.cos(np.arange(15.0)).reshape(5, 3)
+    rows = np.cos(np.arange(15.0)).reshape(5, 3)  # By `start`.
     sgd = ee.StochasticGradientDescentParameters(RATE)
-    spec = harness.table_spec(5, 3, sgd, rows.copy(), "mean")
-    spec = spec._replace(feature_to_config_dict={"a": ee.FeatureConfig("t")})
+    spec = harness.tables_spec({"a": ee.TableConfig(5, 3, start)}, sgd)
     estimator = harness.estimator(model_fn, spec, tmp_path, num_shards=cores, run=harness.SILENT)
     input_fn = harness.input_fn_of([({"a": ids}, gradients)])
     estimator.train(input_fn, steps=1)
@@ -254,14 +253,10 @@ def evaluation_error(error, tmp_path, columns, output, **where):
     def model_fn(features, labels, mode, params):
         return ee.TPUEstimatorSpec(mode, loss=tf.reduce_sum(output(features) * labels))
 
-    def input_fn(params):
-        ids = np.array([harness.matrix(rows, 3) for rows in IDS])
-        return tf.data.Dataset.from_tensor_slices(({"a": ids}, LABELS))
-
     spec = ee.EmbeddingConfigSpec(columns, ee.StochasticGradientDescentParameters(0.5))
     with pytest.raises(error) as caught:
         estimator = harness.estimator(model_fn, spec, tmp_path, **where)
-        estimator.evaluate(input_fn, steps=1)
+        estimator.evaluate(input_fn_of("dense"), steps=1)
     return str(caught.value)
 
 

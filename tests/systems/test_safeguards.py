@@ -43,7 +43,7 @@ def make(kind, model_dir, width=4, name="w", strategy=None):
         model.compile(tf.keras.optimizers.legacy.SGD(), "mse")
         return tf.keras.estimator.model_to_estimator(model, config=config)
 
-    spec = tf.estimator.EstimatorSpec
+    spec = tf.estimator.EstimatorSpec  # A test calls model_fn after `uninstall`.
 
     def model_fn(features, labels, mode):
         w = v1.get_variable(name, [3, width], initializer=v1.ones_initializer())
@@ -104,7 +104,7 @@ def test_sigterm_ends_a_training_with_a_checkpoint(kind, tmp_path, caplog):
     evaluates = kind == "train_and_evaluate"
     estimator = make("own" if evaluates else kind, tmp_path)
     train = input_that_sends_sigterm()
-    with caplog.at_level(logging.WARNING, "estimator_emb"), pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as ended:
         if evaluates:
             specs = tf.estimator.TrainSpec(train, max_steps=50), tf.estimator.EvalSpec(input_fn)
             tf.estimator.train_and_evaluate(estimator, *specs)
@@ -131,8 +131,7 @@ def test_an_evaluation_without_input_is_an_error(kind, tmp_path):
 
 
 def test_a_training_without_input_is_a_warning(tmp_path, caplog, assert_recorded):
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        estimator = make("own", tmp_path).train(lambda: input_fn(0))
+    estimator = make("own", tmp_path).train(lambda: input_fn(0))
     (said,) = harness.said(caplog)
     assert said.startswith("train: input_fn yielded no batch: the input ended before the first")
     assert_recorded(said)
@@ -203,8 +202,7 @@ def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, assert_rec
 
 
 def test_the_evaluation_of_an_untrained_model_is_a_warning(tmp_path, caplog):
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        make("own", tmp_path).evaluate(input_fn)
+    make("own", tmp_path).evaluate(input_fn)
     assert harness.said(caplog)[0].startswith(
         f"evaluate: Could not find trained model in model_dir: {tmp_path}. All weights have their "
         "initial values"
@@ -233,15 +231,14 @@ def test_a_warm_start_refuses_a_pattern_that_fits_no_variable(trained_folder, tm
 
 def test_a_warm_start_begins_at_step_0_with_the_old_values(trained_folder, tmp_path, caplog):
     folder = trained_folder("own")
-    old = v1.train.load_checkpoint(folder)
-    names = sorted(set(old.get_variable_to_shape_map()) - {"global_step"})
+    old = harness.saved(folder, 1)
+    del old["global_step"]
     with caplog.at_level(logging.INFO, "estimator_emb"):
         warm_started(folder, [".*"], tmp_path).train(input_fn, steps=1)
-    said = f"Warm start from {folder}: {', '.join(names)}; initialized: global_step."
+    said = f"Warm start from {folder}: {', '.join(sorted(old))}; initialized: global_step."
     assert said in caplog.messages
-    new = v1.train.load_checkpoint(f"{tmp_path}/new/model.ckpt-0")
-    for name in names:
-        np.testing.assert_array_equal(new.get_tensor(name), old.get_tensor(name))
+    new = harness.saved(tmp_path / "new", 0)
+    harness.assert_same({name: new[name] for name in old}, old, 0, 0)
 
 
 def test_a_second_training_in_a_folder_is_refused(tmp_path):
@@ -280,11 +277,10 @@ def test_a_saved_model_estimator_causes_no_warning(tmp_path, caplog):
         path = estimator.experimental_export_all_saved_models(
             str(tmp_path / "all"), {modes.TRAIN: supervised, modes.EVAL: supervised}
         )
-    with caplog.at_level(logging.WARNING, "estimator_emb"):
-        again = SavedModelEstimator(path.decode(), str(tmp_path / "again"))
-        assert again.evaluate(input_fn)["loss"] == estimator.evaluate(input_fn)["loss"]
-        again.train(input_fn, max_steps=3)
-        assert again.evaluate(input_fn)["global_step"] == 3
+    again = SavedModelEstimator(path.decode(), str(tmp_path / "again"))
+    assert again.evaluate(input_fn)["loss"] == estimator.evaluate(input_fn)["loss"]
+    again.train(input_fn, max_steps=3)
+    assert again.evaluate(input_fn)["global_step"] == 3
     assert harness.said(caplog) == []
 
 
@@ -303,26 +299,23 @@ def test_a_strategys_replicas_are_logged(tmp_path, caplog):
         estimator.evaluate(lambda: input_fn(0))
 
 
-def assert_failed_exports_leave_no_folder(estimator, folder):
+@pytest.mark.parametrize(
+    "kind", ["plain", "local", pytest.param("emulated", marks=pytest.mark.slow)]
+)
+def test_failed_exports_leave_no_folder(kind, tmp_path):
     """An export may fail at its start, or at its end when it copies a missing file."""
-    with pytest.raises(ZeroDivisionError):
-        estimator.export_saved_model(str(folder), lambda: 1 // 0)
-    with pytest.raises(tf.errors.NotFoundError):
-        estimator.export_saved_model(str(folder), receiver, {"a": f"{folder}/missing"})
-    assert os.listdir(folder) == []
-    path = estimator.export_saved_model(str(folder), receiver).decode()
-    assert os.listdir(folder) == [os.path.basename(path)]
 
-
-def test_failed_exports_leave_no_folder(trained_folder, tmp_path):
-    assert_failed_exports_leave_no_folder(make("own", trained_folder("own")), tmp_path / "export")
-
-
-@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
-def test_failed_exports_of_a_tpu_estimator_leave_no_folder(device, tmp_path):
-    def model_fn(features, labels, mode, params):
-        return harness.served(mode, y=tf.reduce_sum(features["x"], 1))
+    def model(features, labels, mode, spec):
+        y = {"y": tf.reduce_sum(features["x"], 1)}
+        outputs = {"serving_default": ee.export.PredictOutput(y)}
+        return spec(mode, predictions=y, export_outputs=outputs)
 
     save(f"{tmp_path}/model/model.ckpt-0", {"global_step": np.int64(0)})
-    estimator = harness.estimator(model_fn, None, tmp_path / "model", device=device)
-    assert_failed_exports_leave_no_folder(estimator, tmp_path / "export")
+    estimator, folder = harness.of_kind(kind, model, tmp_path / "model"), str(tmp_path / "export")
+    with pytest.raises(ZeroDivisionError):
+        estimator.export_saved_model(folder, lambda: 1 // 0)
+    with pytest.raises(tf.errors.NotFoundError):
+        estimator.export_saved_model(folder, receiver, {"a": f"{folder}/missing"})
+    assert os.listdir(folder) == []
+    path = estimator.export_saved_model(folder, receiver).decode()
+    assert os.listdir(folder) == [os.path.basename(path)]

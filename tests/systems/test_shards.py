@@ -13,14 +13,11 @@ ROWS = {"one": 1, "few": 2, "many": 11, "dealt": 1500}
 
 
 def spec_of(strategy="div"):
-    def initial(rows):
-        return tf.compat.v1.constant_initializer(harness.normal(rows, rows, 2))
-
-    return harness.tables_spec(
-        {name: ee.TableConfig(rows, 2, initializer=initial(rows)) for name, rows in ROWS.items()},
-        ee.AdamParameters(0.1),
-        partition_strategy=strategy,
-    )
+    tables = {}
+    for name, rows in ROWS.items():
+        initial = tf.compat.v1.constant_initializer(harness.normal(rows, rows, 2))
+        tables[name] = ee.TableConfig(rows, 2, initial)
+    return harness.tables_spec(tables, ee.AdamParameters(0.1), partition_strategy=strategy)
 
 
 def make(model_dir, strategy="div", device=None):

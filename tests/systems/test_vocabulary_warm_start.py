@@ -145,8 +145,8 @@ def test_rows_and_slots_move_by_word(kind, optimizer, way, shards, extra, tmp_pa
 
 
 def write_checkpoint(model_dir, values):
-    """Writes a checkpoint of step 1 with these values and the variables of the models here."""
-    others = {"scale": np.float32(0.5), "v": np.float32(0.5), "global_step": np.int64(1)}
+    """Writes a checkpoint of step 1 with these values and the variable of the model here."""
+    others = {"scale": np.float32(0.5), "global_step": np.int64(1)}
     save(f"{model_dir}/model.ckpt-1", {**values, **others})
     return model_dir
 
@@ -154,32 +154,24 @@ def write_checkpoint(model_dir, values):
 UNCHANGED = ee.StochasticGradientDescentParameters(0.0)
 
 
-def after_a_step(model_dir, tables, warm=None):
+def after_a_step(model_dir, spec, warm=None):
     """Trains a step that leaves all rows unchanged, and returns the checkpoint."""
-
-    def model_fn(features, labels, mode, params):
-        weight = tf.compat.v1.get_variable("v", [])
-        sums = [tf.reduce_sum(activation) for activation in features.values()]
-        return harness.minimized(mode, tf.add_n(sums) * weight)
-
-    spec = harness.tables_spec(tables, UNCHANGED)
-    batch = {name: np.array([0]) for name in tables}, np.zeros(1, np.float32)
+    model_fn = harness.gradient_model_fn(list(spec.table_to_config_dict))
     made = harness.estimator(model_fn, spec, model_dir, warm_start_from=warm)
-    made.train(harness.input_fn_of([batch]), steps=1)
+    made.train(harness.input_fn_of(harness.random_batches(0, spec, 4, 1)), steps=1)
     return harness.saved(model_dir, 1)
 
 
 def test_new_words_get_rows_of_a_fresh_table(tmp_path):
     """Variance scaling by fan_out has a deviation of 1 / sqrt(dimension of the whole table)."""
     initializer = tf.compat.v1.variance_scaling_initializer(1.0, mode="fan_out")
-    tables = {"fruit": ee.TableConfig(900, 100, initializer, "sum")}
+    spec = harness.tables_spec({"fruit": ee.TableConfig(900, 100, initializer, "sum")}, UNCHANGED)
     words = [f"w{number}" for number in range(500)]
     before = harness.normal(0, 500, 100)
     write_checkpoint(tmp_path / "old", {"fruit": before})
     later = [f"w{number}" for number in range(899, -1, -1)]  # First the 400 new words.
-    spec = harness.tables_spec(tables, UNCHANGED)
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": (words, later)})
-    got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
+    got = after_a_step(tmp_path / "new", spec, warm)["fruit"]
     np.testing.assert_array_equal(got[400:][::-1], before)
     assert abs(got[:400].std() - 1 / np.sqrt(100)) < 0.002  # By chance: about 0.0004.
     assert len(np.unique(got[:400])) > 39_000  # Of 400 x 100 random numbers: no row repeats.
@@ -195,14 +187,14 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
 
     def tables(rows, start):
         values = tf.compat.v1.constant_initializer(initial(rows, 2, start))
-        return dict.fromkeys("ab", ee.TableConfig(rows, 2, values, "sum"))
+        same = dict.fromkeys("ab", ee.TableConfig(rows, 2, values, "sum"))
+        return harness.tables_spec(same, UNCHANGED)
 
     first, second = tables(1500, 0.0), tables(1000, 1e4)
     words = [f"w{number}" for number in range(1500)]
     later = [f"w{number}" for number in range(1999, -1, -2)]  # New: the 250 words w1999 to w1501.
     after_a_step(tmp_path / "old", first)
-    spec = harness.tables_spec(second, UNCHANGED)
-    warm = ee.vocabulary_warm_start(tmp_path / "old", spec, dict.fromkeys("ab", (words, later)))
+    warm = ee.vocabulary_warm_start(tmp_path / "old", second, dict.fromkeys("ab", (words, later)))
     got = after_a_step(tmp_path / "new", second, warm)
     want = initial(1000, 2, 1e4)
     want[250:] = initial(1500, 2, 0.0)[1499::-2]  # The old rows of w1499, w1497, ..., w1.
@@ -220,11 +212,11 @@ def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     rows = np.arange(16, dtype=np.float32).reshape(8, 2)
     write_checkpoint(tmp_path / "old", {"fruit": rows})
     start = np.full([len(words) + extra, 2], -1, np.float32)
-    tables = {"fruit": ee.TableConfig(len(start), 2, harness.initializer(start))}
-    spec = harness.tables_spec(tables, UNCHANGED)
+    table = ee.TableConfig(len(start), 2, harness.initializer(start))
+    spec = harness.tables_spec({"fruit": table}, UNCHANGED)
     pair = words, ["new", *reversed(words[1:])]
     warm = ee.vocabulary_warm_start(tmp_path / "old", spec, {"fruit": pair})
-    got = after_a_step(tmp_path / "new", tables, warm)["fruit"]
+    got = after_a_step(tmp_path / "new", spec, warm)["fruit"]
     end = rows[6:] if extra == 2 else start[6:]  # Rows of unknown words move only with 2.
     # The first new word is "new". The others are the old ones backwards, without "".
     np.testing.assert_array_equal(got, np.concatenate([start[:1], rows[5:0:-1], end]))
@@ -274,25 +266,20 @@ def test_a_warm_start_without_word_files_names_the_table(kind, optimizer, extra,
         compare_graph.check_warm_start(ee.WarmStartSettings(str(tmp_path)), tables_of(spec))
 
 
-@pytest.fixture(scope="module")
-def old(tmp_path_factory):
-    """Returns a model directory with a table 'fruit' [6, 3]."""
-    values = {f"fruit{field}": np.ones([6, 3], np.float32) for field in FIELDS}
-    return write_checkpoint(tmp_path_factory.mktemp("vocabularies"), values)
-
-
 FIELDS = ("", "/Adam/m", "/Adam/v")
 BACKUP = 3.0
 """Value of new words' rows, by the program's VocabInfo."""
 
 
 @pytest.fixture(scope="module")
-def of_column(tmp_path_factory):
-    """Returns a model directory with the old words and a variable `scale`."""
+def old(tmp_path_factory):
+    """Returns a model directory with the tables [6, 3] of two kinds, and a variable `scale`."""
     values = {
-        NAMES["column"] + field: 1 + harness.normal(len(field), 6, 3) ** 2 for field in FIELDS
+        NAMES[kind] + field: 1 + harness.normal(len(field), 6, 3) ** 2
+        for kind in ("dicts", "column")
+        for field in FIELDS
     }
-    return write_checkpoint(tmp_path_factory.mktemp("column"), values)
+    return write_checkpoint(tmp_path_factory.mktemp("old"), values)
 
 
 def vocab_info(tmp_path):
@@ -322,13 +309,13 @@ def moved(before, backup):
         ("vocabularies only", "host", 1),  # No pattern: only the table, which has a VocabInfo.
     ],
 )
-def test_vocab_info_moves_rows_to_their_new_ids(asked, way, shards, of_column, tmp_path, in_shards):
-    before, name = harness.saved(of_column, 1), NAMES["column"]
+def test_vocab_info_moves_rows_to_their_new_ids(asked, way, shards, old, tmp_path, in_shards):
+    before, name = harness.saved(old, 1), NAMES["column"]
     of_layer = ".*dense_features.*"
     asked_for = {"tables only": of_layer, "vocabularies only": None}.get(asked, [of_layer])
     named = FIELDS if asked == "named" else FIELDS[:1]
     settings = ee.WarmStartSettings(
-        str(of_column),
+        str(old),
         vars_to_warm_start=asked_for,
         var_name_to_vocab_info={name + field: vocab_info(tmp_path) for field in named},
     )
@@ -345,11 +332,11 @@ def test_vocab_info_moves_rows_to_their_new_ids(asked, way, shards, of_column, t
         np.testing.assert_array_equal(got[name + field], want, err_msg=field)
 
 
-def test_slots_follow_a_table_to_its_new_name(of_column, tmp_path):
-    before, name = harness.saved(of_column, 1), NAMES["column"]
+def test_slots_follow_a_table_to_its_new_name(old, tmp_path):
+    before, name = harness.saved(old, 1), NAMES["column"]
     renamed = name.replace("dense_features", "layer")
     settings = ee.WarmStartSettings(
-        str(of_column),
+        str(old),
         vars_to_warm_start=["layer.*"],
         var_name_to_vocab_info={renamed: vocab_info(tmp_path)},
         var_name_to_prev_var_name={renamed: name},
@@ -363,10 +350,10 @@ def test_slots_follow_a_table_to_its_new_name(of_column, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
+def test_a_vocab_info_serves_a_second_training(old, tmp_path):
     """A resumed training has its own rows, and an evaluation has no slots. Neither may fail."""
     settings = ee.WarmStartSettings(
-        str(of_column),
+        str(old),
         vars_to_warm_start=[".*dense_features"],
         var_name_to_vocab_info={NAMES["column"]: vocab_info(tmp_path)},
         var_name_to_prev_var_name={},
@@ -382,6 +369,7 @@ def test_a_vocab_info_serves_a_second_training(of_column, tmp_path):
 
 
 OURS = "vocabulary_warm_start: "
+OF_DICTS, _ = spec_of("dicts", NEW, 0, "Adam")
 REFUSED = {
     "table": ({"key": "fruits"}, "has 'fruits', and the spec has no such table or feature"),
     "old size": ({"before": [*OLD, "a", "b", "c"]}, "has 7 words, and the table 6 rows."),
@@ -392,7 +380,7 @@ REFUSED = {
     "line break": ({"before": ["a\nb"]}, "has a line break in 'a\\nb'."),
     "surrogate": ({"before": ["a", "\ud800"]}, "has '\\ud800', which UTF-8 cannot encode."),
     "bytes twice": ({"after": [b"\xff", b"\xff"]}, "has b'\\xff' more than once"),
-    "variable": ({"kind": "column"}, "must fit one variable of checkpoint"),
+    "variable": ({"kind": "shared"}, "must fit one variable of checkpoint"),
 }
 """Name -> (what differs from a good call, a part of the error's message)."""
 
@@ -410,15 +398,13 @@ def test_wrong_vocabularies_are_refused(what, old):
 
 @pytest.mark.parametrize("given", [NEW, "new.txt", (OLD, NEW, NEW), (NEW,), None])
 def test_a_vocabulary_that_is_no_pair_is_refused(given, old):
-    spec, _ = spec_of("dicts", NEW, 0, "Adam")
-    said = harness.refusal(ValueError, ee.vocabulary_warm_start, old, spec, {"fruit": given})
+    said = harness.refusal(ValueError, ee.vocabulary_warm_start, old, OF_DICTS, {"fruit": given})
     assert said.startswith(f"{OURS}vocabularies['fruit'] must be a tuple (old, new), each a file")
 
 
 def test_blank_and_invalid_lines_of_files_are_refused(old, tmp_path):
-    spec, _ = spec_of("dicts", NEW, 0, "Adam")
     file = tmp_path / "old.txt"
-    call = ee.vocabulary_warm_start, old, spec, {"fruit": (file, NEW)}
+    call = ee.vocabulary_warm_start, old, OF_DICTS, {"fruit": (file, NEW)}
     file.write_bytes(b"a\nb\n\n")
     assert f"has a blank line: line 3 of '{file}'." in harness.refusal(ValueError, *call)
     file.write_bytes(b"a\n\xff\n")
@@ -426,11 +412,10 @@ def test_blank_and_invalid_lines_of_files_are_refused(old, tmp_path):
 
 
 def test_a_missing_file_or_checkpoint_is_refused(old, tmp_path):
-    spec, _ = spec_of("dicts", NEW, 0, "Adam")
     with pytest.raises(ValueError, match="of table 'fruit': there is no such file"):
-        ee.vocabulary_warm_start(old, spec, {"fruit": (tmp_path / "no.txt", NEW)})
+        ee.vocabulary_warm_start(old, OF_DICTS, {"fruit": (tmp_path / "no.txt", NEW)})
     with pytest.raises(tf.errors.NotFoundError):
-        ee.vocabulary_warm_start(tmp_path, spec, {"fruit": (OLD, NEW)})
+        ee.vocabulary_warm_start(tmp_path, OF_DICTS, {"fruit": (OLD, NEW)})
 
 
 def test_a_column_without_a_table_is_refused(old):

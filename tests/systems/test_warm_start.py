@@ -15,16 +15,13 @@ def three_tables(model_dir, start=None):
     one = tf.compat.v1.constant_initializer(1.0)
     tables = {name: ee.TableConfig(*shape, one) for name, shape in TABLES.items()}
     spec = harness.tables_spec(tables, ee.AdagradParameters(0.5, initial_accumulator=0.1))
-
-    def model_fn(features, labels, mode, params):
-        loss = tf.reduce_sum(tf.add_n([features[name] for name in TABLES]))
-        return harness.minimized(mode, loss, 0.1)
-
+    model_fn = harness.gradient_model_fn(list(TABLES))
     return harness.estimator(model_fn, spec, model_dir, warm_start_from=start)
 
 
 ALL = {*TABLES, *(f"{name}/Adagrad" for name in TABLES)}
-BATCH = {name: np.zeros(2, np.int32) for name in TABLES}, np.zeros(2, np.float32)
+ONES = dict.fromkeys(TABLES, np.ones([2, 2], np.float32))
+BATCH = dict.fromkeys(TABLES, np.zeros(2, np.int32)), ONES
 
 
 def train_step(estimator):
