@@ -271,10 +271,9 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
 
 def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, assert_recorded):
     """8 replicas of two cores need two hosts. The emulation supports such tables on one host."""
-    arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
-    tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
+    program = emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2, emulated_program.SPEC
     refused = options.CannotEmulate, emulated_program.make
-    message = harness.refusal(*refused, *arguments, **tables)
+    message = harness.refusal(*refused, *program, tpu={"num_cores_per_replica": 2})
     assert_recorded(message)  # As in messages.json: it names the option and the number of hosts.
 
 

@@ -157,8 +157,7 @@ def test_all_end_when_a_host_is_killed_and_start_again(seed, tmp_path):
             pytest.skip(f"The training ended {time.monotonic() - begun:.0f} s after it began.")
         assert started.wait(processes.HANGS) == 0
     text = (tmp_path / "output").read_text()
-    lines = lines_of(text)
-    if any("was ended by SIGKILL" in line for line in lines[""]):
+    if any("was ended by SIGKILL" in line for line in lines_of(text)[""]):
         name = "host 1" if host else "chief"
         assert f"estimator-emb: {name} was ended by SIGKILL" in text
         assert "All hosts start again, from the last checkpoint; the last restart." in text

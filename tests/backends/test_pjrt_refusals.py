@@ -1,10 +1,10 @@
 """Features that PJRT devices do not support are refused by name, with a workaround."""
 
-import pathlib
 import types
 
 import emulated_program
 import harness
+import processes
 import pytest
 import tensorflow as tf
 from absl import flags
@@ -18,7 +18,6 @@ from estimator_emb.backends.xla import core_step
 from estimator_emb.engine.alone import ALONE
 
 v1 = tf.compat.v1
-TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
@@ -145,7 +144,7 @@ def test_a_step_is_refused_when_it_is_lowered(added, first, line, last, tmp_path
     assert first in got_first
     assert not last or of_op.pop() == last
     assert len(of_op) == bool(line)
-    assert not line or (of_op[0].startswith(line) and f" by {TESTS}/" in of_op[0])
+    assert not line or (of_op[0].startswith(line) and f" by {processes.ROOT}/tests/" in of_op[0])
 
 
 def test_check_reports_the_place_of_the_tables(tmp_path):
