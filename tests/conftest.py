@@ -210,7 +210,7 @@ def control_flow(request, monkeypatch):
 
 @pytest.fixture(scope="module")
 def eight_devices():
-    """Makes jax run on eight devices, all on this CPU."""
+    """Makes jax run on eight devices, all on this CPU, and returns them."""
     import tensorflow as tf
 
     if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 18):
@@ -222,3 +222,4 @@ def eight_devices():
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)
     assert len(jax.devices()) == 8
+    return jax.devices()

@@ -1,29 +1,36 @@
-"""Fixtures: TensorFlow's ops or native kernels, and devices of TPUs."""
+"""Fixtures: TensorFlow's ops or native kernels, the log, and devices of TPUs."""
 
+import harness
 import pytest
 
 from estimator_emb.engine.kernels import TensorFlowKernels
 from estimator_emb.native import select_kernels
 
-CHOOSE = select_kernels.kernels_for
-
-
-def _without_falling_back(*args, **kwargs):
-    found = CHOOSE(*args, **kwargs)
-    assert not isinstance(found, TensorFlowKernels)
-    return found
-
 
 @pytest.fixture(autouse=True)
 def kernels(request, monkeypatch):
     """Turns native kernels on or off if the test asks for "native" or "tensorflow"."""
+    choose = select_kernels.kernels_for
+
+    def without_falling_back(*args, **kwargs):
+        found = choose(*args, **kwargs)
+        assert not isinstance(found, TensorFlowKernels)
+        return found
+
     asked = getattr(request, "param", None)
     if asked == "native":
         request.getfixturevalue("native")
-        monkeypatch.setattr(select_kernels, "kernels_for", _without_falling_back)
+        monkeypatch.setattr(select_kernels, "kernels_for", without_falling_back)
     elif asked == "tensorflow":
         monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
     return asked
+
+
+@pytest.fixture
+def said(caplog):
+    """Returns a function that gives our log's messages, from level INFO."""
+    caplog.set_level("INFO", "estimator_emb")
+    return lambda: harness.said(caplog)
 
 
 @pytest.fixture

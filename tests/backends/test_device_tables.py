@@ -9,7 +9,6 @@ import harness
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.usefixtures("eight_devices")
 SAMPLES = 24
 RATES = np.array([0.1, 0.2, 0.3], np.float32)
 
@@ -26,7 +25,7 @@ def momentum_of_all(rate, gradients, weights, slots):
 
 
 @pytest.fixture
-def library():
+def library(eight_devices):
     from estimator_emb.backends.xla import device_tables
 
     return device_tables
@@ -113,7 +112,7 @@ def updated_in_numpy(table, features, ids, gradients, values, rate, step, cores,
     "step, accumulates", [(adagrad, True), (adagrad, False), (momentum_of_all, True)]
 )
 @pytest.mark.parametrize("skewed", [False, True])
-def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
+def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library, eight_devices):
     """Compares activations, tables and slots, for repeated ids, sequences and weights.
 
     With `packs`, several rows share a row of the device's array. With `skewed`, ids are only 0 and
@@ -144,11 +143,9 @@ def test_a_step_equals_numpy(cores, packs, step, accumulates, skewed, library):
         of_tables = {name: both[number] for name, both in values.items()}
         return np.concatenate([stack.shard(core, of_tables, fill) for core in range(cores)])
 
-    import jax
-
     arrays = [[array(stack, *one) for one in enumerate(stack.fills)] for stack in made.stacks]
     arguments = arrays, ids, gradients, RATES
-    activations, new = compiled(made, jax.devices()[:cores], arguments)(*arguments)
+    activations, new = compiled(made, eight_devices[:cores], arguments)(*arguments)
     # The activation of a segment is the weighted sum of its rows.
     for feature in features:
         table = by_name[feature.table]
@@ -208,7 +205,9 @@ def assert_updated_in_place(program, stacks):
     assert program.memory_analysis().alias_size_in_bytes >= size
 
 
-def assert_within_ten_percent(few, many):
+def assert_bytes_do_not_grow_with_rows(bytes_of):
+    """Asserts that `bytes_of(rows)` is the same for few and many rows, within ten percent."""
+    few, many = map(bytes_of, (100_000, 10_000_000))
     print(f"{few}, {many} bytes")
     assert abs(many - few) < 0.1 * few
 
@@ -216,13 +215,10 @@ def assert_within_ten_percent(few, many):
 @pytest.mark.fast(2)
 @pytest.mark.parametrize("packs", [False, True])
 @pytest.mark.parametrize("step", [adagrad, momentum_of_all])
-def test_no_table_is_copied(packs, step, library):
+def test_no_table_is_copied(packs, step, library, eight_devices):
     """Arrays are updated in place, and temporary memory does not depend on the vocabulary."""
-    import jax
-
-    given = library, jax.devices()[:1], packs, step
-    few, many = (bytes_of_step_without_copies(*given, rows) for rows in (100_000, 10_000_000))
-    assert_within_ten_percent(few, many)
+    given = library, eight_devices[:1], packs, step
+    assert_bytes_do_not_grow_with_rows(lambda rows: bytes_of_step_without_copies(*given, rows))
 
 
 @pytest.mark.slow
@@ -236,11 +232,9 @@ def test_no_table_is_copied_on_a_tpu(topology, step, samples, library, tpu_devic
     given = library, tpu_devices(topology), True, step
     # As compiled for users. Only ONE_MEMORY, below, makes the bytes comparable.
     bytes_of_step_without_copies(*given, 10_000_000, samples)
-    few, many = (
-        bytes_of_step_without_copies(*given, rows, samples, ONE_MEMORY)
-        for rows in (100_000, 10_000_000)
+    assert_bytes_do_not_grow_with_rows(
+        lambda rows: bytes_of_step_without_copies(*given, rows, samples, ONE_MEMORY)
     )
-    assert_within_ten_percent(few, many)
 
 
 @pytest.mark.slow
@@ -274,7 +268,7 @@ def test_a_whole_step_copies_no_table_on_a_tpu(topology, library, tpu_devices, t
         return program.memory_analysis().temp_size_in_bytes
 
     compiled_for(100_000_000)  # Tables that do not fit beside the cores.
-    assert_within_ten_percent(*(compiled_for(rows, ONE_MEMORY) for rows in (100_000, 10_000_000)))
+    assert_bytes_do_not_grow_with_rows(lambda rows: compiled_for(rows, ONE_MEMORY))
 
 
 def test_refuses_more_rows_than_an_index_can_address(library, assert_recorded):

@@ -1,7 +1,6 @@
 """A program on an emulated TPU of N cores behaves as on a TPU."""
 
 import functools
-import logging
 
 import emulated_program
 import harness
@@ -53,12 +52,7 @@ def mean(features, loss):
 
 def numbers(*values):
     """Returns an input_fn for batches of the given numbers, in order."""
-
-    def input_fn(params):
-        dataset = tf.data.Dataset.from_tensor_slices(np.array(values, np.float32)).repeat()
-        return dataset.batch(params["batch_size"], drop_remainder=True)
-
-    return input_fn
+    return harness.endless(np.array(values, np.float32))
 
 
 def test_evaluation_with_sliced_input_splits_one_batch(tmp_path):
@@ -127,10 +121,7 @@ def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_p
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     """Two cores with two samples each. A core's loss is the mean of its activations' elements."""
-
-    def input_fn(params):
-        ids = tf.data.Dataset.from_tensor_slices({"x": harness.sparse([[0], [1, 3], [1], [2]])})
-        return ids.repeat().batch(params["batch_size"], drop_remainder=True)
+    input_fn = harness.endless({"x": harness.sparse([[0], [1, 3], [1], [2]])})
 
     def model_fn(features, labels, mode, params):
         assert labels is None and features["x"].shape == [2, 2]
@@ -144,9 +135,8 @@ def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     np.testing.assert_allclose(got[:, 0], -8 / 4 / 2 * np.array([1, 2, 1, 1, 0]))
 
 
-def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypatch, caplog):
+def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypatch, said):
     monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.0)  # Each loop logs, and the end.
-    caplog.set_level(logging.INFO, "estimator_emb")
     hook, of_spec = (harness.Reads(v1.train.get_global_step) for _ in range(2))
     model_fn = one_weight(training_hooks=[of_spec])
     run = {"log_step_count_steps": 3, "save_summary_steps": 3, "save_checkpoints_secs": None}
@@ -155,7 +145,7 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
     assert hook.seen == of_spec.seen == [3, 6, 7]
     speeds = [step for step, of in harness.summaries(tmp_path).items() if "examples/sec" in of]
     assert speeds == [6, 7]  # After each loop. The first loop starts the clock.
-    steps = [line.split(",")[0] for line in caplog.messages if line.startswith("step ")]
+    steps = [line.split(",")[0] for line in said() if line.startswith("step ")]
     assert steps == ["step 3 of 7", "step 6 of 7", "step 7 of 7", "step 7 of 7"]
 
 
@@ -358,15 +348,14 @@ def test_evaluation_on_cpu_gets_the_whole_batch(tmp_path):
     assert seen == [(12, False)]
 
 
-def test_ignored_options_are_logged_once(tmp_path, caplog):
-    caplog.set_level(logging.INFO, logger="estimator_emb")
+def test_ignored_options_are_logged_once(tmp_path, said):
     options = {"initial_infeed_sleep_secs": 3, "tpu_job_name": "x"}
     for _ in range(2):
         make(model_fn, tmp_path, 2, tpu=options)
     ignored = [f"TPUConfig: {name} has no meaning where a TPU is emulated." for name in options]
-    assert harness.said(caplog) == ignored
+    assert said() == ignored
     make(model_fn, tmp_path, 2, spec=SPEC._replace(profile_data_directory="/profile"))
-    assert harness.said(caplog)[-1].startswith("profile_data_directory: lookup statistics come fr")
+    assert said()[-1].startswith("profile_data_directory: lookup statistics come fr")
 
 
 def by(optimizer):

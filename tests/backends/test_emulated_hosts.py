@@ -4,7 +4,6 @@ The reference for input_fn is tensorflow-estimator itself on a TPU that is only 
 """
 
 import itertools
-import logging
 import re
 
 import emulated_program
@@ -184,10 +183,9 @@ def test_topology_has_the_requested_number_of_cores():
     [("TOPOLOGY", "v4-16", 2, 8), ("SHARDS", "2", 1, 2), ("SHARDS", "1", 1, 1)],
 )
 def test_environment_variables_set_the_number_of_cores(
-    name, value, hosts, cores, monkeypatch, tmp_path, caplog
+    name, value, hosts, cores, monkeypatch, tmp_path, caplog, said
 ):
     monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
-    caplog.set_level(logging.INFO, logger="estimator_emb")
     input_fn, model_fn = seen_by(inputs := [])
     made = emulated(model_fn, config(tmp_path, PIPELINES.PER_HOST_V1))
     made.train(input_fn, steps=1)
@@ -197,7 +195,7 @@ def test_environment_variables_set_the_number_of_cores(
     ]
     assert inputs[-1] == {"model": ([32 // cores], 32 // cores)}
     line = f"A TPU is emulated on the host, with {cores} cores on {hosts} hosts."
-    assert (line in harness.said(caplog)) == (hosts > 1)
+    assert (line in said()) == (hosts > 1)
     assert "num_shards" not in caplog.text  # tensorflow-estimator warns about num_shards=1.
 
 
@@ -273,10 +271,9 @@ def test_tables_train_as_on_one_host(pipeline, tmp_path, monkeypatch):
 
 def test_refuses_tables_with_model_parallelism_on_several_hosts(tmp_path, assert_recorded):
     """8 replicas of two cores need two hosts. The emulation supports such tables on one host."""
-    arguments = (emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2)
-    tables = {"spec": emulated_program.SPEC, "tpu": {"num_cores_per_replica": 2}}
+    program = emulated_program.model_fn, tmp_path, 8, PIPELINES.PER_HOST_V2, emulated_program.SPEC
     refused = options.CannotEmulate, emulated_program.make
-    message = harness.refusal(*refused, *arguments, **tables)
+    message = harness.refusal(*refused, *program, tpu={"num_cores_per_replica": 2})
     assert_recorded(message)  # As in messages.json: it names the option and the number of hosts.
 
 

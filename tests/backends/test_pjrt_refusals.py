@@ -1,10 +1,10 @@
 """Features that PJRT devices do not support are refused by name, with a workaround."""
 
-import pathlib
 import types
 
 import emulated_program
 import harness
+import processes
 import pytest
 import tensorflow as tf
 from absl import flags
@@ -18,7 +18,6 @@ from estimator_emb.backends.xla import core_step
 from estimator_emb.engine.alone import ALONE
 
 v1 = tf.compat.v1
-TESTS = pathlib.Path(__file__).parents[1]
 pytestmark = pytest.mark.usefixtures("eight_devices")
 
 
@@ -87,7 +86,7 @@ def test_refused_without_jax_or_with_an_old_tensorflow(where, value, words, tmp_
     ],
 )
 def test_log_says_that_devices_have_no_effect_without_use_tpu(
-    tpu, variables, words, tmp_path, monkeypatch, caplog
+    tpu, variables, words, tmp_path, monkeypatch, said
 ):
     for name, value in variables.items():
         monkeypatch.setenv(f"ESTIMATOR_EMB_{name}", value)
@@ -95,12 +94,11 @@ def test_log_says_that_devices_have_no_effect_without_use_tpu(
         monkeypatch.setattr(flags, "FLAGS", flags.FlagValues())
         flags.DEFINE_string("hardware", "pjrt", "", flag_values=flags.FLAGS)
         tpu = {"device": flags.FLAGS["hardware"].value}
-    caplog.set_level("INFO", logger="estimator_emb")
     for _ in range(2):  # The second estimator logs nothing.
         harness.estimator(lambda features: None, None, tmp_path, run={}, tpu=tpu, use_tpu=False)
-    said = [line for line in caplog.messages if "no effect, as use_tpu=False" in line]
-    assert len(said) == bool(words)
-    assert all(word in said[0] for word in words)
+    lines = [line for line in said() if "no effect, as use_tpu=False" in line]
+    assert len(lines) == bool(words)
+    assert all(word in lines[0] for word in words)
 
 
 HOST_ONLY = "What only the host can do belongs into input_fn, or into host_call and eval_metrics."
@@ -146,7 +144,7 @@ def test_a_step_is_refused_when_it_is_lowered(added, first, line, last, tmp_path
     assert first in got_first
     assert not last or of_op.pop() == last
     assert len(of_op) == bool(line)
-    assert not line or (of_op[0].startswith(line) and f" by {TESTS}/" in of_op[0])
+    assert not line or (of_op[0].startswith(line) and f" by {processes.ROOT}/tests/" in of_op[0])
 
 
 def test_check_reports_the_place_of_the_tables(tmp_path):
@@ -194,12 +192,11 @@ def test_tables_larger_than_a_device_are_refused_before_compilation():
 
 @pytest.mark.parametrize("platform", ["gpu", "tpu"])
 @pytest.mark.parametrize("own", [None, {"CPU": 1}, {"GPU": 1}])  # own: the program's device_count.
-def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog):
+def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, said):
     """TensorFlow's sessions would take the memory that jax needs. The GPUs here are pretended."""
     devices = [types.SimpleNamespace(platform=platform)]
     monkeypatch.setattr(backend, "chosen", lambda tpu_config: (devices, ALONE))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: ["/GPU:0"])
-    caplog.set_level("INFO", logger="estimator_emb")
     given = own and v1.ConfigProto(device_count=own)
     run = {"session_config": given}
     made = harness.estimator(lambda features: None, None, tmp_path, 8, "pjrt", run=run)
@@ -209,5 +206,4 @@ def test_sessions_use_no_gpu_of_jax(platform, own, tmp_path, monkeypatch, caplog
     assert given is None or dict(given.device_count) == own  # The program's object is unchanged.
     # RunConfig allows soft placement unless the program gives a ConfigProto, which does not.
     assert made.config.session_config.allow_soft_placement == (own is None)
-    said = [line for line in caplog.messages if "TensorFlow's sessions use none" in line]
-    assert len(said) == hidden
+    assert len([line for line in said() if "TensorFlow's sessions use none" in line]) == hidden

@@ -64,12 +64,7 @@ def built(estimator, mode):
 @on_both_kernels
 @pytest.mark.parametrize("options", [{}, {"pipelined": True, "bad_ids": "drop"}], ids=str)
 @pytest.mark.parametrize(
-    "mode",
-    [
-        ee.ModeKeys.TRAIN,
-        pytest.param(ee.ModeKeys.EVAL, marks=pytest.mark.slow),
-        pytest.param(ee.ModeKeys.PREDICT, marks=pytest.mark.slow),
-    ],
+    "mode", ["train", *(pytest.param(one, marks=pytest.mark.slow) for one in ("eval", "infer"))]
 )
 def test_tables_stay_on_the_cpu(mode, options, beside_gpu, tmp_path):
     """All ops of tables ask for the CPU. The model's ask for no device, so they may use the GPU."""
@@ -101,12 +96,11 @@ def test_without_a_gpu_nothing_is_placed(tmp_path):
 
 @on_both_kernels
 @pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tmp_path, caplog):
-    caplog.set_level("INFO", "estimator_emb")
+def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tmp_path, said):
     estimator_of(tmp_path, use_tpu).train(harness.input_fn_of([BATCH] * 2), steps=2)
-    where = [line for line in harness.said(caplog) if line.startswith("Embedding tables train ")]
-    said = "Embedding tables train on the host, on its CPU beside a GPU"
-    assert [line.partition(":")[0] for line in where] == [said]
+    where = [line for line in said() if line.startswith("Embedding tables train ")]
+    expected = "Embedding tables train on the host, on its CPU beside a GPU"
+    assert [line.partition(":")[0] for line in where] == [expected]
     assert np.any(harness.saved(tmp_path, 2)["t"] != 1)
 
 
@@ -128,11 +122,10 @@ def test_initial_values_are_placed_with_their_table(beside_gpu):
         assert shard.weights.device == "/device:CPU:1"
 
 
-def test_log_names_the_device_that_the_program_chose(native, beside_gpu, tmp_path, caplog):
-    caplog.set_level("INFO", "estimator_emb")
+def test_log_names_the_device_that_the_program_chose(native, beside_gpu, tmp_path, said):
     estimator = estimator_of(tmp_path, device_fn=lambda op: "/device:GPU:0")
     built(estimator, ee.ModeKeys.TRAIN)
-    assert [line for line in harness.said(caplog) if "native" in line] == [
+    assert [line for line in said() if "native" in line] == [
         "Tables use TensorFlow's ops, without native kernels: the program places table t on "
         "/device:GPU:0; leave it on the CPU, the default, to use them."
     ]

@@ -29,13 +29,6 @@ from estimator_emb.reporting import console
 with_native = pytest.mark.parametrize("kernels", ["native"], indirect=True)
 
 
-@pytest.fixture(autouse=True)
-def said(caplog):
-    """Returns a function that gives the log's messages."""
-    caplog.set_level("INFO", "estimator_emb")
-    return lambda: harness.said(caplog)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "mixed, kernels",
@@ -62,7 +55,7 @@ def test_no_update_of_three_trainers_is_lost(mixed, monkeypatch, tmp_path):
         config = cluster.config(job, index, model_dir=str(tmp_path), **harness.SILENT)
         model_fn = harness.gradient_model_fn(servers.COUNTERS)
         estimator = harness.configured(model_fn, spec, config, len(ids), use_tpu=False)
-        return estimator, lambda params: harness.dataset([batch]).repeat()
+        return estimator, harness.endless(batch)
 
     cluster.train(make, max_steps=600)
     # One more step by the chief alone: while others train, its checkpoints may mix steps.
@@ -97,11 +90,15 @@ def chief_of(cluster, model_dir):
         config = cluster.config("chief", 0, model_dir=str(model_dir), **harness.SILENT)
         model_fn = harness.gradient_model_fn(["x"])
         estimator = harness.configured(model_fn, spec, config, use_tpu=False)
-        estimator.train(
-            lambda params: harness.dataset([batch]).repeat(), list(hooks), max_steps=max_steps
-        )
+        estimator.train(harness.endless(batch), list(hooks), max_steps=max_steps)
 
     return train
+
+
+HOLD = (
+    "The parameter servers hold step 7: training goes on from there, not from the checkpoint of "
+    "step {}."
+)
 
 
 @with_native
@@ -114,10 +111,7 @@ def test_a_restarted_chief_continues_from_the_servers_step(said, tmp_path):
     with pytest.raises(RuntimeError, match="the chief dies"):
         chief_of(cluster, f"{tmp_path}/../{tmp_path.name}")(100, dies_after(5))  # Unsaved.
     chief_of(cluster, tmp_path)(12)
-    assert [line for line in said() if "hold step" in line] == [
-        "The parameter servers hold step 7: training goes on from there, not from the checkpoint "
-        "of step 2."
-    ]
+    assert [line for line in said() if "hold step" in line] == [HOLD.format(2)]
     np.testing.assert_array_equal(harness.saved(tmp_path, 12)["x"], np.full([4, 2], -12.0))
 
 
@@ -141,10 +135,6 @@ class Loses(tf.compat.v1.train.SessionRunHook):
 LOST = "A parameter server has lost its variables, {} for one: all servers go back "
 LOST_STEP = LOST.format("global_step")
 BACK = "from step 7 to the checkpoint of step 2, and 5 steps are lost."
-HOLD = (
-    "The parameter servers hold step 7: training goes on from there, not from the checkpoint of "
-    "step 5."
-)
 NOTHING = "The parameter servers hold nothing of this training: it goes on from the checkpoint of "
 
 
@@ -202,7 +192,7 @@ def test_servers_keep_only_a_newer_whole_model(said, tmp_path):
             (None, {}, None, [5, 50], f"{NOTHING}step 5."),
             (None, {}, 8, [5, 50], f"{LOST_STEP}from step 8 {back}, and 3 steps are lost."),
             (None, {step: 7}, None, [5, 50], f"{lost_x}{back}."),
-            (tmp_path, {step: 7, x: 70}, None, [7, 70], HOLD),  # A newer whole model.
+            (tmp_path, {step: 7, x: 70}, None, [7, 70], HOLD.format(5)),  # A newer whole model.
             (tmp_path, {step: 5, x: 51}, None, [5, 51], None),
             (tmp_path, {step: 4, x: 40}, None, [5, 50], None),
             (tmp_path, {step: 7}, None, [5, 50], f"{lost_x}{two_lost}"),
@@ -243,7 +233,7 @@ def test_a_worker_logs_the_steps_that_were_lost(said):
     ]
 
 
-def test_without_the_extra_native_tables_use_tensorflows_ops(monkeypatch, caplog):
+def test_without_the_extra_native_tables_use_tensorflows_ops(monkeypatch, caplog, said):
     monkeypatch.setitem(sys.modules, "estimator_emb.native.select_kernels", None)
     for asked, level in (("1", "WARNING"), ("", "INFO")):
         monkeypatch.setattr(console, "_logged", set())

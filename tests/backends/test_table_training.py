@@ -185,10 +185,9 @@ def test_activations_returned_without_an_op_are_looked_up(cores, tmp_path):
     assert metrics["mean"] == pytest.approx(START[IDS].mean())
 
 
-def test_one_log_line_describes_the_tables(tmp_path, caplog, assert_recorded):
-    caplog.set_level("INFO", logger="estimator_emb")
+def test_one_log_line_describes_the_tables(tmp_path, said, assert_recorded):
     train(spec_of(parameters=ee.AdamParameters(0.1)), tmp_path, ONE)
     # Other lines say whether native kernels are used.
-    tables, progress = (one for one in harness.said(caplog) if "ative kernels" not in one)
+    tables, progress = (one for one in said() if "ative kernels" not in one)
     assert_recorded(tables)  # Its numbers of tables, rows and bytes, as in messages.json.
     assert progress.startswith("step 1 of 1, mean loss ")

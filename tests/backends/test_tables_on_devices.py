@@ -15,8 +15,11 @@ from estimator_emb.compat.async_checkpoint import AsyncCheckpointSaverHook
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("eight_devices")
+PLACES = ("host", "pjrt+tables")
 SAMPLES, ROWS, STEPS, LOOP = 4, 6, 8, 4
 ADAM, ADAGRAD = ee.AdamParameters(0.1), ee.AdagradParameters(0.1)
+IDS = {"a": np.array([0, 1, 1, 3]), "b": np.array([0, 1, 1, 4])}
+LABELS = np.random.default_rng(1).random([SAMPLES, 3]).astype(np.float32)
 EACH_LOOP = {"save_checkpoints_steps": 1, "keep_checkpoint_max": None}
 NO_SAVES = {"save_checkpoints_steps": None, "save_checkpoints_secs": None}
 
@@ -60,13 +63,6 @@ def model_fn(features, labels, mode, params):
         return spec._replace(train_op=seen.assign_add(1.0).op)
 
 
-def input_fn(params):
-    ids = {key: np.array([0, 1, 1, 3 + number]) for number, key in enumerate("ab")}
-    labels = np.random.default_rng(1).random([SAMPLES, 3]).astype(np.float32)
-    data = tf.data.Dataset.from_tensor_slices((ids, labels)).repeat()
-    return data.batch(params["batch_size"], drop_remainder=True)
-
-
 def trained(
     model_dir,
     place,
@@ -89,7 +85,7 @@ def trained(
     estimator = harness.estimator(
         model_fn, spec, model_dir, SAMPLES, place, 2, run, tpu, **of_estimator
     )
-    estimator.train(input_fn, steps=STEPS, hooks=list(hooks))
+    estimator.train(harness.endless((IDS, LABELS)), steps=STEPS, hooks=list(hooks))
     return every_checkpoint(model_dir)
 
 
@@ -142,11 +138,9 @@ def test_a_loop_with_a_bad_rate_stops_at_its_end_and_saves_nothing(owner, value,
     factors = (decaying, changing) if owner == MULTIPLIER else (changing, None)
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
         trained(tmp_path, "pjrt+tables", *factors)
-    line = changing.__code__.co_firstlineno
-    assert (
-        f"{owner} changing (test_tables_on_devices.py, line {line}): its value in this step must "
-        f"be {allowed}; got {value}."
-    ) in str(caught.value)
+    place = f"test_tables_on_devices.py, line {changing.__code__.co_firstlineno}"
+    must = f"its value in this step must be {allowed}; got {value}."
+    assert f"{owner} changing ({place}): {must}" in str(caught.value)
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{LOOP}")
 
 
@@ -175,7 +169,7 @@ def of_numbers(step):
 def test_an_assert_in_a_rate_stops_the_step_as_on_the_host(turns, function, tmp_path):
     factors = (function, None) if turns == "rate" else (decaying, function)
     found = []
-    for place in ("host", "pjrt+tables"):
+    for place in PLACES:
         with pytest.raises(tf.errors.InvalidArgumentError) as caught:
             trained(tmp_path / place, place, *factors)
         assert tf.train.latest_checkpoint(str(tmp_path / place)).endswith(f"-{LOOP}")
@@ -202,11 +196,8 @@ def test_rate_functions_of_tf2_optimizers_act_as_on_the_host(tmp_path):
 
     adam = embedding.Adam(rate_of(of_branches), clipvalue=0.5)
     adagrad = tf.tpu.experimental.embedding.Adagrad(rate_of(decaying), weight_decay_factor=0.01)
-    of_host, of_devices = (
-        trained(tmp_path / place, place, multiplier=multiplier, adam=adam, adagrad=adagrad)
-        for place in ("host", "pjrt+tables")
-    )
-    harness.assert_same(of_host, of_devices)
+    given = {"multiplier": multiplier, "adam": adam, "adagrad": adagrad}
+    harness.assert_same(*(trained(tmp_path / place, place, **given) for place in PLACES))
 
 
 @pytest.mark.fast(1)
@@ -270,9 +261,7 @@ def test_a_saver_of_scaffold_fn_saves_the_tables(tmp_path):
     def with_a_saver(features, labels, mode, params):
         return model_fn(features, labels, mode, params)._replace(scaffold_fn=scaffold_fn)
 
-    places = ("host", "pjrt+tables")
-    of_host, of_devices = (trained(tmp_path / one, one, model_fn=with_a_saver) for one in places)
-    harness.assert_same(of_host, of_devices)
+    harness.assert_same(*(trained(tmp_path / one, one, model_fn=with_a_saver) for one in PLACES))
     assert len(made[-1].last_checkpoints) == 1 + STEPS // LOOP  # At the start, and after each loop.
 
 

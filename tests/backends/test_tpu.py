@@ -238,20 +238,6 @@ def test_clipping_limit_comes_before_the_limits_of_the_optimizer(low, high, limi
     np.testing.assert_array_equal(np.clip(gradients, *expected), clipped)
 
 
-with_rows = pytest.mark.parametrize("rows, hosts", [(7, 1), (7, 5), (13, 5), (3, 5)])
-with_strategy = pytest.mark.parametrize("strategy", ["div", "mod"])
-
-
-def table_with_adam(rows, hosts, strategy):
-    """Returns a table's initial weights, its graph, and its variables and ops."""
-    weights = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
-    table = ee.TableConfig(rows, 2, initializer=harness.initializer(weights))
-    adam = ee.AdamParameters(0.1)
-    engine = one_table(table, hosts, partition_strategy=strategy, optimization_parameters=adam)
-    with tf.Graph().as_default() as graph:
-        return weights, graph, engine.create_variables_and_ops()
-
-
 def ids_of_hosts(rows, hosts, strategy):
     """Returns the ids of each host that has any."""
     if strategy == "mod":
@@ -260,12 +246,18 @@ def ids_of_hosts(rows, hosts, strategy):
 
 
 @pytest.mark.fast(3)
-@with_rows
-@with_strategy
-def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
-    weights, graph, made = table_with_adam(rows, hosts, strategy)
-    with graph.as_default():
+@pytest.mark.parametrize("rows, hosts", [(7, 1), (7, 5), (13, 5), (3, 5)])
+@pytest.mark.parametrize("strategy", ["div", "mod"])
+def test_load_ops_take_and_retrieve_ops_give_the_rows_of_their_host(rows, hosts, strategy):
+    """Retrieved rows are assigned to the parts of the table: variables with consecutive ids."""
+    weights = np.arange(rows * 2, dtype=np.float32).reshape(rows, 2)
+    table = ee.TableConfig(rows, 2, initializer=harness.initializer(weights))
+    adam = ee.AdamParameters(0.1)
+    engine = one_table(table, hosts, partition_strategy=strategy, optimization_parameters=adam)
+    with tf.Graph().as_default() as graph:
+        made = engine.create_variables_and_ops()
         given = [op.inputs[0] for op in made.load_ops()]
+        assigns = [assign for op in made.retrieve_ops() for assign in op.control_inputs]
         variables = [*tf.compat.v1.global_variables(), *tf.compat.v1.local_variables()]
         assert not tf.compat.v1.trainable_variables()  # Only the hardware trains them.
     loaded = run_without_hardware(graph, given, [one.initializer for one in variables])
@@ -274,19 +266,9 @@ def test_a_load_op_takes_the_rows_of_its_host(rows, hosts, strategy):
         np.testing.assert_array_equal(of_host, weights[ids])
     # A host without ids loads one row of padding.
     assert [len(padding) for padding in loaded[len(with_ids) :]] == [1] * (hosts - len(with_ids))
-
-
-@pytest.mark.fast(3)
-@with_rows
-@with_strategy
-def test_a_retrieve_op_gives_the_rows_of_its_host(rows, hosts, strategy):
-    """The rows are assigned to the table's variables: parts with consecutive ids, as saved."""
-    weights, graph, made = table_with_adam(rows, hosts, strategy)
-    with graph.as_default():
-        assigns = [assign for op in made.retrieve_ops() for assign in op.control_inputs]
     of_hardware = {}  # Weights + 100 for the first output of an op, slots + 200 and + 300.
     retrieves = [op for op in graph.get_operations() if op.type.startswith("Retrieve")]
-    for op, ids in zip(retrieves, ids_of_hosts(rows, hosts, strategy), strict=False):
+    for op, ids in zip(retrieves, with_ids, strict=False):
         for number, output in enumerate(op.outputs, start=1):
             of_hardware[output.name] = weights[ids] + 100 * number
     values = {one.inputs[0].op.name: one.inputs[1] for one in assigns}

@@ -20,10 +20,7 @@ BATCH = 16
 RATE = 0.5
 X = harness.normal(7, BATCH, 3)
 W = np.array([[0.5, -0.25], [0.125, 0.75], [-0.5, 0.25]], np.float32)
-
-
-def input_fn(params):
-    return tf.data.Dataset.from_tensor_slices(X).repeat().batch(params["batch_size"], True)
+input_fn = harness.endless(X)
 
 
 def gathered(tensor, cores):

@@ -1,8 +1,8 @@
 """TPUEstimator with `use_tpu=True` on a described TPU: everything except the session."""
 
-import logging
 import re
 
+import columns_program
 import harness
 import numpy as np
 import pytest
@@ -19,8 +19,6 @@ import feature_columns as fc
 from estimator_emb.backends.tpu import backend, embedding
 from estimator_emb.engine.tables.storage import saved_name
 from estimator_emb.spec.resolved import tables_of
-
-HAS_ORIGINAL = legacy_module.TPUEmbedding is not embedding.TPUEmbedding
 
 
 def input_fn(params):
@@ -40,22 +38,12 @@ def weighted_input_fn(params):
     return input_fn(params).map(weighted)
 
 
-def columns(rate=None):
-    item, words = (fc.categorical_column_with_identity(key, 20) for key in ("item", "words"))
-    history = fc.sequence_categorical_column_with_identity("history", 20)
-    return [
-        fc.embedding_column(item, 3, combiner="sum", learning_rate_fn=rate),
-        *fc.shared_embedding_columns(
-            [words, history], 2, combiner="sqrtn", max_sequence_lengths=[0, 2]
-        ),
-    ]
-
-
 def column_spec(spec_class=ee.EmbeddingConfigSpec, optimizer=None, rate=None, **kwargs):
     """Returns (spec, model_fn, input_fn)."""
-    made, optimizer = columns(rate), optimizer or ee.AdagradParameters(0.1)
-    spec = spec_class(feature_columns=made, optimization_parameters=optimizer, **kwargs)
-    return spec, model_fn_of(made), input_fn
+    columns = columns_program.columns(shared=2, learning_rate_fn=rate)
+    optimizer = optimizer or ee.AdagradParameters(0.1)
+    spec = spec_class(feature_columns=columns, optimization_parameters=optimizer, **kwargs)
+    return spec, model_fn_of(columns), input_fn
 
 
 def dict_spec(spec_class=ee.EmbeddingConfigSpec, module=ee, **kwargs):
@@ -140,7 +128,7 @@ STOCK = {
 )
 def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
     """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name."""
-    if not HAS_ORIGINAL and not name.startswith("dicts"):
+    if legacy_module.TPUEmbedding is embedding.TPUEmbedding and not name.startswith("dicts"):
         pytest.skip("stock tensorflow-estimator looks for optimizers that TensorFlow has dropped")
     spec_of, hosts, arguments = STOCK[name]
     tpu_config = ONE_HOST if hosts == 1 else None
@@ -182,14 +170,13 @@ SAVED = {
 @pytest.mark.parametrize(
     "spec_of, hosts, strategy", [(dict_spec, 2, "mod"), (column_spec, 1, "div")]
 )
-def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, caplog, assert_recorded):
-    caplog.set_level(logging.INFO, "estimator_emb")
+def test_a_described_tpu_trains(spec_of, hosts, strategy, tmp_path, said, assert_recorded):
     spec = spec_of(partition_strategy=strategy, clipping_limit=0.5)
     tpu_config = tpu_described.per_core_input(tpu_generation="v4" if hosts > 1 else "v2")
     reached = train(spec, tmp_path, hosts, tpu_config=tpu_config)
-    (said,) = [one for one in harness.said(caplog) if "tables" in one]
-    assert said.startswith("Embedding tables train on the TPU's embedding hardware, over ")
-    assert_recorded(said)  # As in messages.json: the numbers of hosts, tables, rows and slots.
+    (line,) = [one for one in said() if "tables" in one]
+    assert line.startswith("Embedding tables train on the TPU's embedding hardware, over ")
+    assert_recorded(line)  # As in messages.json: the numbers of hosts, tables, rows and slots.
     # Each host has a part of both tables. They are loaded before the first step, and retrieved.
     loads, retrieves = reached.ops("LoadTPUEmbedding"), reached.ops("RetrieveTPUEmbedding")
     assert len(loads) == len(retrieves) == 2 * hosts

@@ -65,25 +65,21 @@ def model_fn(features, labels, mode, params):
     return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdamOptimizer(0.1))
 
 
-def input_fn(params):
-    ids = {key: tf.constant([0, 1, 1, 3 + number]) for number, key in enumerate("ab")}
-    labels = tf.random.stateless_normal([SAMPLES, 3], [1, 2])
-    data = tf.data.Dataset.from_tensors((ids, labels)).repeat(9).unbatch()
-    return data.batch(params["batch_size"], drop_remainder=True)
+IDS = {"a": np.array([0, 1, 1, 3]), "b": np.array([0, 1, 1, 4])}
+input_fn = harness.endless((IDS, harness.normal(1, SAMPLES, 3)))
 
 
-class State(tf.compat.v1.train.SessionRunHook):
-    """Keeps all variables after each step. `now` reads them while the session is open."""
+class State(harness.Reads):
+    """Reads all variables after each step. `now` reads them while the session is open."""
 
-    def begin(self):
-        self._variables = {one.name: one for one in tf.compat.v1.global_variables()}
+    def __init__(self):
+        super().__init__(lambda: {one.name: one for one in tf.compat.v1.global_variables()})
 
-    def after_run(self, run_context, run_values):
-        self._session = run_context.session
-        self.after_step = self.now()
+    def after_create_session(self, session, coord):
+        self._session = session
 
     def now(self):
-        return self._session.run(self._variables)
+        return self._session.run(self._read)
 
 
 @pytest.mark.fast(1)
@@ -112,5 +108,5 @@ def test_an_invalid_rate_stops_training_before_the_step_writes(
     now = state.now()
     assert now["global_step:0"] == GOOD_STEPS
     assert {name.partition("/")[0].partition(":")[0] for name in now} >= {"a", "b", "bias"}
-    np.testing.assert_equal(now, state.after_step)
+    np.testing.assert_equal(now, state.seen[-1])
     assert tf.train.latest_checkpoint(str(tmp_path)).endswith(f"-{GOOD_STEPS}")

@@ -29,14 +29,15 @@ def batches(count=6, batch=4, seed=0, longest_history=4):
     return made
 
 
-def columns():
+def columns(shared=DIMENSION, **options):
+    """Returns the columns. `shared` is the shared table's dimension, `options` are the other's."""
     item = fc.categorical_column_with_identity("item", VOCABULARY)
     words = fc.categorical_column_with_identity("words", VOCABULARY)
     history = fc.sequence_categorical_column_with_identity("history", VOCABULARY)
     return [
-        fc.embedding_column(item, DIMENSION, combiner="sum"),
+        fc.embedding_column(item, DIMENSION, combiner="sum", **options),
         *fc.shared_embedding_columns(
-            [words, history], DIMENSION, combiner="sqrtn", max_sequence_lengths=[0, 2]
+            [words, history], shared, combiner="sqrtn", max_sequence_lengths=[0, 2]
         ),
     ]
 

@@ -88,8 +88,9 @@ def batches(*dimensions, samples=SAMPLES, gradients=True):
     return made
 
 
-def assert_trains_like_golden(cases, model_dir, device, num_shards):
-    """Trains one table per case, all in one training, and compares each table with its case."""
+def assert_trains_like_golden(model_dir, device, num_shards):
+    """Trains one table per case with `num_shards`, all in one training, and compares each table."""
+    cases = [case for case in GOLDEN["cases"] if case["hyper"].get("num_shards", 1) == num_shards]
     spec = spec_of(*cases)
     dimensions = [table.dimension for table in spec.table_to_config_dict.values()]
     model_fn, cores = harness.gradient_model_fn([*spec.feature_to_config_dict]), num_shards

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from inputs import dataset, input_fn_of, lists, matrix, ones, sparse  # noqa: F401
+from inputs import dataset, endless, input_fn_of, lists, matrix, ones, sparse  # noqa: F401
 
 import estimator_emb as ee
 
@@ -66,10 +66,10 @@ def minimized(mode, loss, rate=1.0, optimizer=None, reduction=None, **fields):
     return ee.TPUEstimatorSpec(mode, loss=loss, train_op=train_op, **fields)
 
 
-def served(mode, **predictions):
-    """Returns the TPUEstimatorSpec of a model that predicts, and exports the same outputs."""
+def served(mode, spec=ee.TPUEstimatorSpec, /, **predictions):
+    """Returns the `spec` of a model that predicts, and exports the same outputs."""
     exported = {"serving_default": ee.export.PredictOutput(predictions)}
-    return ee.TPUEstimatorSpec(mode, predictions=predictions, export_outputs=exported)
+    return spec(mode, predictions=predictions, export_outputs=exported)
 
 
 def gradient_model_fn(keys):

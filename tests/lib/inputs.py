@@ -60,3 +60,13 @@ def input_fn_of(batches):
         return dataset(batches)
 
     return input_fn
+
+
+def endless(samples):
+    """Returns an input_fn that repeats `samples`, arrays with a row for each, in full batches."""
+
+    def input_fn(params):
+        dataset = tf.data.Dataset.from_tensor_slices(samples).repeat()
+        return dataset.batch(params["batch_size"], drop_remainder=True)
+
+    return input_fn

@@ -46,10 +46,9 @@ def test_golden_cases_train_on_a_tpu(case, tpu, tmp_path):
     trained = estimator(tpu, harness.gradient_model_fn(["x0"]), spec, tmp_path, samples)
     data = golden_training.batches(dimension, samples=samples)
     trained.train(harness.input_fn_of(data), max_steps=3)
+    tolerance = TOLERANCE.get(case["optimizer"], 1e-5)
     # Compares the table and its slots after each step.
-    golden_training.assert_steps_equal_golden(
-        case, tmp_path, TOLERANCE.get(case["optimizer"], 1e-5)
-    )
+    golden_training.assert_steps_equal_golden(case, tmp_path, tolerance)
 
 
 @pytest.mark.parametrize("combiner", ["sum", "mean", "sqrtn"])
@@ -127,15 +126,11 @@ def pjrt_devices():
 def dense_model_fn(features, labels, mode, params):
     """Two layers over activations, trained by Adam."""
     x = tf.concat([features["words"], tf.reduce_sum(features["history"], 1), features["item"]], 1)
-    weights = tf.compat.v1.get_variable("weights", [9, 4], initializer=of_numbers([9, 4]))
-    out = tf.compat.v1.get_variable("out", [4, 1], initializer=of_numbers([4, 1]))
+    weights = tf.compat.v1.get_variable("weights", initializer=harness.normal(3, 9, 4))
+    out = tf.compat.v1.get_variable("out", initializer=harness.normal(3, 4, 1))
     predicted = tf.matmul(tf.tanh(tf.matmul(x, weights)), out)[:, 0]
     loss = tf.reduce_mean(tf.square(predicted - labels["words"][:, 0]))
     return harness.minimized(mode, loss, optimizer=tf.compat.v1.train.AdamOptimizer(0.1))
-
-
-def of_numbers(shape):
-    return harness.initializer(harness.normal(3, *shape))
 
 
 @pytest.mark.parametrize("loop", [1, 4])
@@ -149,6 +144,5 @@ def test_the_model_by_pjrt_trains_as_on_the_host(loop, pjrt_devices, tmp_path):
         place = tmp_path / device, samples, device, cores
         trained = harness.estimator(dense_model_fn, spec, *place, run, tpu)
         trained.train(harness.input_fn_of(data), max_steps=4)
-    harness.assert_same(
-        *(harness.saved(tmp_path / device, 4) for device in ("pjrt", "host")), 1e-3, 1e-3
-    )
+    got, expected = (harness.saved(tmp_path / device, 4) for device in ("pjrt", "host"))
+    harness.assert_same(got, expected, 1e-3, 1e-3)

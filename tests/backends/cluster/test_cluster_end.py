@@ -1,7 +1,6 @@
 """The processes of a cluster end together, and name the processes for which they wait."""
 
 import json
-import logging
 import signal
 import socket
 import threading
@@ -49,10 +48,9 @@ def in_thread(function, *args):
     return thread
 
 
-def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
+def test_servers_end_after_the_last_step_of_the_workers(cluster, said):
     """The chief tells the worker, waits until it leaves, and then tells the server."""
     spec, targets, _ = cluster
-    caplog.set_level(logging.INFO, "estimator_emb")
     # A `Member` listens to the chief. It is also a hook that stops the worker's training.
     worker, server = ending.Member("worker", 0), ending.Member("ps", 0)
     worker.after_create_session(None, None)
@@ -73,14 +71,13 @@ def test_servers_end_after_the_last_step_of_the_workers(cluster, caplog):
     chief.join(processes.HANGS)
     serving.join(processes.HANGS)
     assert not chief.is_alive() and not serving.is_alive()
-    assert harness.said(caplog) == ["Training is over: this parameter server ends."]
+    assert said() == ["Training is over: this parameter server ends."]
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkeypatch):
+def test_a_worker_that_makes_no_further_step_ends(begun, cluster, said, monkeypatch):
     """It ends at once before its first step (not `begun`), else after the time for a last step."""
     spec, targets, _ = cluster
-    caplog.set_level(logging.INFO, "estimator_emb")
     statuses = []
     monkeypatch.setattr(tasks, "end_process", statuses.append)  # Instead of an exit.
     if begun:
@@ -92,10 +89,10 @@ def test_a_worker_that_makes_no_further_step_ends(begun, cluster, caplog, monkey
     processes.until(lambda: statuses)
     assert statuses == [0]
     why = "'s last step does not end" if begun else " has made no step"
-    said = f"Training is over. This worker{why}: this process ends."
+    over = f"Training is over. This worker{why}: this process ends."
     worker.end_late("it is late")  # As for a worker that starts after the end.
     late = "Training is over: it is late. This process ends."
-    assert harness.said(caplog) == [said, late] and statuses == [0, 0]
+    assert said() == [over, late] and statuses == [0, 0]
 
 
 def test_a_worker_that_does_not_answer_is_not_waited_for(cluster, caplog, monkeypatch):
@@ -184,9 +181,8 @@ def test_tasks_that_refuse_connections_are_away():
 
 
 @pytest.fixture
-def watch(monkeypatch, caplog):
+def watch(monkeypatch, caplog, said):
     """Returns a function of a job. It makes `judge`: (absent hosts, second) -> logged messages."""
-    caplog.set_level(logging.INFO, "estimator_emb")
     monkeypatch.delenv(environment.WAIT_LIMIT.name, raising=False)
     # The hosts are called c (the chief's), w (the worker's), p and q (the servers').
     spec = tf.train.ClusterSpec({"chief": ["c:1"], "worker": ["w:1"], "ps": ["p:1", "q:2"]})
@@ -202,9 +198,9 @@ def watch(monkeypatch, caplog):
 
         def judge(away, second):
             watch._judge([needed[one] for one in away], 1000.0 + second)
-            said = harness.said(caplog)
+            logged = said()
             caplog.clear()
-            return said
+            return logged
 
         judge.needed = "".join(needed)
         judge.watch = watch

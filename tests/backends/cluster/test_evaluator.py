@@ -1,7 +1,6 @@
 """An evaluator goes on without a deleted checkpoint, and ends when training has ended."""
 
 import json
-import logging
 import threading
 
 import harness
@@ -19,11 +18,10 @@ RUN = {**harness.SILENT, "save_checkpoints_steps": 2, "keep_checkpoint_max": 1}
 
 def model_fn(features, labels, mode, spec):
     w = v1.get_variable("w", [])
-    outputs = {"x": w * features["x"]}
+    output = w * features["x"]
     if mode == ee.ModeKeys.PREDICT:
-        served = {"serving_default": tf.estimator.export.PredictOutput(outputs)}
-        return spec(mode, predictions=outputs, export_outputs=served)
-    loss = tf.reduce_mean(tf.square(outputs["x"] - labels))
+        return harness.served(mode, spec, x=output)
+    loss = tf.reduce_mean(tf.square(output - labels))
     train_op = v1.train.GradientDescentOptimizer(0.1).minimize(loss, v1.train.get_global_step())
     return spec(mode, loss=loss, train_op=train_op)
 
@@ -67,9 +65,8 @@ class Calls(ee.Exporter):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("deleted_by", ["export", "input_fn"])
-def test_evaluator_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, caplog):
+def test_evaluator_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monkeypatch, said):
     """During the program's function `deleted_by`, the chief makes step 4, and deletes step 2."""
-    caplog.set_level(logging.INFO, "estimator_emb")
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=2)
     calls = []
@@ -91,21 +88,20 @@ def test_evaluator_goes_on_with_the_newest_checkpoint(deleted_by, tmp_path, monk
     cluster.run("evaluator", 1, 4, input_fn=input_fn, exporters=[first, best])
     assert first.steps == ([2, 4] if deleted_by == "export" else [4])  # The exported evaluations.
     assert len(list(tmp_path.glob("export/best_exporter/*"))) == 1
-    said = "was deleted before its evaluation and exports were complete."
-    (line,) = [one for one in harness.said(caplog) if said in one]
-    assert f"{tmp_path}/model.ckpt-2 {said}" in line
-    assert harness.said(caplog)[-1] == "Training ended: this evaluator ends."
+    words = "was deleted before its evaluation and exports were complete."
+    (line,) = [one for one in said() if words in one]
+    assert f"{tmp_path}/model.ckpt-2 {words}" in line
+    assert said()[-1] == "Training ended: this evaluator ends."
 
 
-def test_evaluator_ends_if_training_ended_before_max_steps(tmp_path, monkeypatch, caplog):
-    caplog.set_level(logging.INFO, "estimator_emb")
+def test_evaluator_ends_if_training_ended_before_max_steps(tmp_path, monkeypatch, said):
     cluster = Cluster(monkeypatch, tmp_path)
     cluster.run("chief", batches=2, max_steps=9)  # An earlier training's end does not count.
     first = Calls(lambda: cluster.run("chief", batches=4, max_steps=9))
     cluster.run("evaluator", batches=1, max_steps=9, exporters=first)
     assert first.steps == [2, 6]
-    said = "Training ended at step 6, before max_steps=9: this evaluator ends."
-    assert harness.said(caplog)[-1] == said
+    expected = "Training ended at step 6, before max_steps=9: this evaluator ends."
+    assert said()[-1] == expected
 
 
 def test_evaluator_fails_if_an_export_fails(tmp_path, monkeypatch):
