@@ -17,6 +17,7 @@ from tpu_described import NO_ESTIMATOR, model_fn_of, sparse
 import estimator_emb as ee
 import feature_columns as fc
 from estimator_emb.backends.tpu import backend, embedding
+from estimator_emb.engine import tensor_core
 from estimator_emb.engine.tables.storage import saved_name
 from estimator_emb.spec.resolved import tables_of
 
@@ -302,6 +303,24 @@ def test_tensor_core_tables_need_no_embedding_hardware(tmp_path):
     assert not of_type(reached.graph, "TPUEmbedding")
     trained = [one.op.name for one in reached.graph.get_collection("trainable_variables")]
     assert trained == ["dense_features/item_embedding/embedding_weights"]
+
+
+def test_wrong_ids_on_the_tensor_core_are_refused():
+    item = fc.categorical_column_with_identity("item", 20)
+    on_core = {"embedding_lookup_device": "tpu_tensor_core", "tensor_core_shape": [None, 2]}
+    spec = ee.EmbeddingConfigSpec(
+        [fc.embedding_column(item, 3, **on_core)], ee.AdagradParameters(0.1)
+    )
+    ids = tf.SparseTensor(*harness.sparse([[1], [2, 3]]))
+    mask = "item__TENSOR_CORE_MASK"  # The key that TensorFlow gives to the column's mask.
+    no_integers = "ids must be a SparseTensor or RaggedTensor of integers; got "
+    for error, features, phrase in (
+        (KeyError, {}, "Feature item of column item_embedding is not among the features of the "),
+        (ValueError, {"item": tf.constant([1])}, no_integers),
+        (ValueError, {"item": tf.cast(ids, tf.float32)}, no_integers),
+        (ValueError, dict.fromkeys(("item", mask), ids), f"Rename the feature {mask} in "),
+    ):
+        assert phrase in harness.refusal(error, tensor_core.padded, spec, features)
 
 
 def test_predict_says_where_to_predict(tmp_path, assert_recorded):

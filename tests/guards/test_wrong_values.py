@@ -86,6 +86,19 @@ def test_optimizers_of_keras_3_are_refused_in_a_model_fn(monkeypatch):
         Optimizer().apply([])
 
 
+def test_only_a_missing_method_of_training_gets_advice_about_keras_3():
+    class Adam: ...
+
+    Adam.__module__ = "keras.src.optimizers.adam"
+    for name, is_advised in (("minimize", True), ("learn", False)):
+        with pytest.raises(AttributeError) as caught:
+            getattr(Adam(), name)
+        facts = Facts(Call(Runs.LOCAL))
+        facts.batch = ModelBatch({}, None)
+        model.model_errors(facts, caught.value)
+        assert ("A Keras optimizer does not train in" in str(caught.value)) == is_advised
+
+
 def test_wrong_metrics_are_refused():
     for metrics, runs, said in (  # What the metric_fn returns, where, and what the error says.
         (None, Runs.LOCAL, "it returned None. Is its `return` missing?"),

@@ -64,7 +64,8 @@ def test_model_to_estimator_keeps_all_weights(checkpoint_format, tmp_path, caplo
     assert_results_equal_keras(step=1)
 
 
-def test_model_to_estimator_takes_the_weights_of_a_checkpoint_in_its_folder(tmp_path):
+def test_model_to_estimator_takes_the_weights_of_a_checkpoint_in_its_folder(tmp_path, caplog):
+    caplog.set_level("INFO", "estimator_emb")
     model = trained()
     loss = np.mean(np.square(model(X) - Y))
     estimator = tf.keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))
@@ -74,3 +75,4 @@ def test_model_to_estimator_takes_the_weights_of_a_checkpoint_in_its_folder(tmp_
     estimator = tf.keras.estimator.model_to_estimator(zeros, model_dir=str(tmp_path))
     got = estimator.evaluate(input_fn)
     assert got["global_step"] == 1 and got["loss"] == pytest.approx(loss, rel=1e-5)
+    assert "model_to_estimator was given" not in caplog.text  # Unlike before a training.
