@@ -47,7 +47,7 @@ def main(side, folder, group):
     def written(value):
         if isinstance(value, dict):
             return {str(key): written(one) for key, one in value.items()}
-        if isinstance(value, list):
+        if isinstance(value, (list, tuple)):
             return [written(one) for one in value]
         value = value.numpy() if tf.is_tensor(value) else np.asarray(value)
         return value.astype(str).tolist() if value.dtype.kind in "SO" else value.tolist()
