@@ -117,6 +117,5 @@ for name, program in {
     "kmeans, initialized from its batch": partial(
         kmeans, points, initial="random", use_mini_batch=False
     ),
-    "kmeans, queue": partial(kmeans, lambda: v1.train.limit_epochs(tf.constant(X), 1)),
 }.items():
     add("one batch", name, program)
