@@ -63,7 +63,9 @@ def _core_by_core(
     for two cores; the order beyond the second core is our choice.
     """
     per_core = tf.maximum(features[0].ids.batch // num_cores, 1)
-    core_of = [occurrences.ids.samples // per_core for occurrences in features]
+    core_of = [
+        tf.minimum(occurrences.ids.samples // per_core, num_cores - 1) for occurrences in features
+    ]
     owner = tf.cast(rows, tf.int64) % num_cores
     updates = []
     for turn in range(num_cores):
