@@ -1,5 +1,6 @@
 """Searches a graph for all checks that read it, at most once as long as no op is added."""
 
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -76,11 +77,11 @@ class GraphOps:
 
         return {**known, **structure.reached(_ops(others), before)}
 
-    def run_in_training(self, spec: Any) -> structure.Ops | None:
-        """Returns the ops that a training's session runs besides initializers.
+    def run_in_sessions(self, spec: Any) -> structure.Ops | None:
+        """Returns the ops that a training and its evaluations run besides initializers.
 
-        Returns None if they are unknown: a hook or listener of the program may run any op. `spec`
-        is what model_fn returns, or the `EstimatorSpec` made from it.
+        Returns None if they are unknown: a training's hook or listener that the program makes may
+        run any op. `spec` is what model_fn returns, or the `EstimatorSpec` made from it.
         """
         call = self._call
         chief_hooks = getattr(spec, "training_chief_hooks", None)
@@ -89,8 +90,10 @@ class GraphOps:
         graph = tf.compat.v1.get_default_graph()
         if call.saving_listeners or not known or graph.get_collection(_keys.QUEUE_RUNNERS):
             return None
-        fields = [spec.loss, spec.predictions, getattr(spec, "host_call", None)]
-        held = [*hooks, *([spec.scaffold] if getattr(spec, "scaffold", None) else [])]
+        given = ("loss", "predictions", "host_call", "eval_metric_ops", "eval_metrics")
+        fields = [getattr(spec, name, None) for name in given]
+        held = [*hooks, *(spec.evaluation_hooks or ())]
+        held += [spec.scaffold] if getattr(spec, "scaffold", None) else []
         collected = [graph.get_collection(name) for name in _COLLECTIONS]
         return self.run_for(spec.train_op, fields, [vars(one) for one in held], collected)
 
@@ -103,6 +106,9 @@ class GraphOps:
 
 
 def _ops(value: Any) -> Iterator[tf.Operation]:
+    if isinstance(value, str):  # A hook may have the name of a tensor.
+        with contextlib.suppress(KeyError, ValueError):
+            value = tf.compat.v1.get_default_graph().as_graph_element(value)
     if isinstance(value, tf.Operation):
         yield value
     elif isinstance(value, (tf.Tensor, tf.Variable)):

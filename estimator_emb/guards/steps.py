@@ -152,7 +152,7 @@ def unrun_updates(facts: Facts, spec: Any) -> None:
     if getattr(spec, "train_op", None) is None or tf.distribute.has_strategy():
         return
     _say_penalties(facts.call)
-    run = facts.ops.run_in_training(spec)
+    run = facts.ops.run_in_sessions(spec)
     if run is None:
         return
     unwritten = {one.name: one for one in facts.ops.unwritten_by(run)}
@@ -337,17 +337,14 @@ def unshown_calls(facts: Facts, spec: Any) -> None:
     asserts = [op for op in facts.ops.typed("Assert", *_GUARDS) if _asserts(op)]
     if not (prints or asserts) or not facts.call.training or spec.train_op is None:
         return
-    run = facts.ops.run_in_training(spec)
+    run = facts.ops.run_in_sessions(spec)
     if run is None:
         return
-    # An evaluation runs what leads to its metrics.
-    metrics = [getattr(spec, name, None) for name in ("eval_metric_ops", "eval_metrics")]
-    evaluated = facts.ops.leading_to(metrics)
     for what, call, of_kind in (
         ("tf.print prints nothing", "tf.print(...)", prints),
         ("An assertion checks nothing", "tf.debugging.assert_...(...)", asserts),
     ):
-        unrun = [op for op in of_kind if op not in run and op not in evaluated]
+        unrun = [op for op in of_kind if op not in run]
         if unrun and frames.made_by(unrun[0]):
             _say_of(
                 unrun[0],
@@ -395,7 +392,7 @@ def global_step(facts: Facts, spec: Any) -> Iterable[Any]:
         raised = _sum(of_step)
         if raised > 1:
             _say(raised, of_step, call.model_dir)
-        if not of_step and (run_too := facts.ops.run_in_training(spec)) is not None:
+        if not of_step and (run_too := facts.ops.run_in_sessions(spec)) is not None:
             counters = [op for op in counters if op in run_too]
     if not counters:
         _warn_of_no_step(map(type, hooks))

@@ -276,18 +276,24 @@ def test_variables_that_the_program_may_set_are_not_named(caplog):
     assert len(harness.said(caplog)) == 1  # An update is no first value.
 
 
-def test_what_an_evaluation_prints_and_asserts_causes_no_warning(caplog):
-    """A training builds the metrics too, although only evaluations run them."""
+def test_what_an_evaluation_or_a_hook_runs_by_name_causes_no_warning(caplog):
+    """A training also builds the metrics and hooks of evaluations, which only those run."""
     facts = Facts(Call(Runs.LOCAL, mode="train"))
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, [4, 3])
         with tf.control_dependencies([tf.print("x", x), tf.debugging.assert_less(x, 100.0)]):
-            seen = tf.identity(x)
+            seen = tf.identity(x, "seen")
         given = {"mode": "train", "loss": linear(x, X[:, :1]), "train_op": tf.no_op()}
-        mean = {"mean": v1.metrics.mean(seen)}
-        steps.unshown_calls(facts, ee.EstimatorSpec(**given, eval_metric_ops=mean))
         of_tpu = (v1.metrics.mean, {"values": seen})
         steps.unshown_calls(facts, ee.TPUEstimatorSpec(**given, eval_metrics=of_tpu))
+        for kind, names in (("evaluation", ["seen"]), ("training", {"a tag": "seen:0"})):
+            hooks = {f"{kind}_hooks": [v1.train.LoggingTensorHook(names, every_n_iter=1)]}
+            steps.unshown_calls(facts, ee.EstimatorSpec(**given, **hooks))
+        total = v1.get_variable("total", [4, 3], trainable=False)  # Of a metric of the program.
+        metrics = {"total": (total.read_value(), total.assign_add(seen))}
+        spec = ee.EstimatorSpec(**given, eval_metric_ops=metrics)
+        steps.unshown_calls(facts, spec)
+        steps.unrun_updates(facts, spec)
     assert harness.said(caplog) == []
 
 
