@@ -46,6 +46,7 @@ EVERY_NAME = """
     assert tpu_estimator.TPUEstimator is ee.TPUEstimator
     assert tpu_config.TPUConfig is ee.TPUConfig and tpu_context.TPUContext is ee.TPUContext
     assert _tpu_estimator_embedding.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
+    assert _tpu_estimator_embedding.AdadeltaParameters is ee.AdadeltaParameters  # Only ours has it.
 
     from tensorflow.python.estimator import estimator as old
     from tensorflow.python.estimator.canned import head

@@ -3,6 +3,8 @@
 import processes
 import pytest
 
+import estimator_emb as ee
+
 MODULES = processes.data("tensorflow_1_15.json")["modules"]
 GONE = (
     "keras.mixed_precision.experimental keras.wrappers keras.wrappers.scikit_learn "
@@ -109,3 +111,10 @@ def test_every_tf_v1_module_imports_after_tensorflow():
     {EVERY_FORM}
         """
     )
+
+
+def test_install_looks_for_the_wheel_of_its_argument_or_variable(installed, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_CONTRIB", "/nowhere/variable")
+    for given, found in ((None, "variable"), ("/nowhere/argument", "argument")):
+        with pytest.raises(ValueError, match=f"got '/nowhere/{found}': there is no such file"):
+            ee.install(tf_v1=True, contrib=given)
