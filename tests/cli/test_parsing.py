@@ -6,9 +6,7 @@ Invalid calls are reported before anything is imported, read or run.
 import contextlib
 import itertools
 import json
-import runpy
 import shlex
-import sys
 from unittest import mock
 
 import processes
@@ -163,13 +161,6 @@ def test_help_needs_no_tensorflow():
         of_program = f"\n       estimator-emb {name} [options] -m MODULE [its arguments]\n"
         assert (of_program in output) == (name in OF_PROGRAMS)
         assert main_lib.SUBCOMMANDS[name] in output
-
-
-def test_python_m_runs_the_command(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["estimator_emb", "help"])
-    with pytest.raises(SystemExit, match="^0$"):
-        runpy.run_module("estimator_emb", run_name="__main__")
-    assert capsys.readouterr().out.startswith("usage: estimator-emb SUBCOMMAND")
 
 
 def test_an_import_error_with_a_pip_command_is_a_line(monkeypatch, capsys):
