@@ -153,7 +153,7 @@ CHOICES = {
     "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
     "handler of a library": (lambda: absl_logging.debug("not shown"), ALL_OF_OURS),
     "handler of all": (
-        lambda: logging.basicConfig(level=logging.INFO),
+        lambda: (logging.basicConfig(level="INFO"), logging.root.handlers[0].setLevel("INFO")),
         ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
     ),
     "level": (lambda: logging.root.setLevel(logging.ERROR), []),
