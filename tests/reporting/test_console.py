@@ -288,8 +288,8 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
     config = ee.RunConfig(model_dir=str(tmp_path))
     estimator = harness.configured(model_fn, None, config, batch_size=2, use_tpu=False)
     batches = harness.input_fn_of([({"x": np.ones(2)}, np.ones(2))] * 2)
-    for steps in (2, 4):
-        estimator.train(batches, max_steps=steps)
+    estimator.train(batches, steps=2)
+    estimator.train(batches, max_steps=4)
     estimator.evaluate(batches, steps=1)
     captured = capsys.readouterr()
     assert "INFO:tensorflow" not in captured.err
