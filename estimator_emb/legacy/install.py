@@ -146,6 +146,9 @@ def uninstall() -> None:
 
 
 def _replace_modules(changes: Changes) -> None:
+    for version in ("v1", "v2"):  # If imported later, they would keep our names after `uninstall`.
+        for api in (f"{legacy.ESTIMATOR}.api._{version}", f"tensorflow_estimator._api.{version}"):
+            importlib.import_module(f"{api}.estimator")
     for name, replaced in legacy.REPLACED.items():
         ours = {one: _OURS[one] for one in replaced.split()}
         ours |= _OPTIMIZERS if name == legacy.EMBEDDING else {}

@@ -101,18 +101,15 @@ class TF2Optimizer(OptimizationParameters):
         return low, high
 
     def _check_number(self, name: str) -> None:
-        rate = self.learning_rate if name == "learning_rate" else 0.0
-        if callable(rate):
-            valid = _can_be_called_without_arguments(rate)
-        else:
-            valid = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
-        if not valid:
+        rate = self.learning_rate
+        is_real = isinstance(rate, numbers.Real) and not isinstance(rate, bool)
+        if name != "learning_rate" or is_real:
+            super()._check_number(name)
+        elif not callable(rate) or not _can_be_called_without_arguments(rate):
             raise TypeError(
                 f"{type(self).__name__}: learning_rate must be a number or a function without "
                 f"arguments; got {rate!r}."
             )
-        if not callable(rate):
-            super()._check_number(name)
 
 
 def _can_be_called_without_arguments(function: Callable[..., Any]) -> bool:

@@ -56,8 +56,9 @@ print("|after", file=sys.stderr)
 
 
 def run(how, **more):
+    """Runs CODE. Its input begins with an empty line, which belongs to no trace."""
     code, level = ("-c", CODE, quiet_start.__file__, how), {quiet_start.LEVEL: None, **more}
-    return processes.run_python(*code, given=LEFT_OUT + KEPT, **level)
+    return processes.run_python(*code, given=f"\n{LEFT_OUT}{KEPT}", **level)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def run(how, **more):
 def test_hides_known_lines_and_shows_others_even_after_a_crash_or_an_exception(how, more, status):
     done = run(how)
     without_calls = re.sub("(Traceback.*\n)(  .*\n)+", r"\1", done.stderr)
-    assert without_calls == f"before\n{KEPT}inside\nno end of line{more}"
+    assert without_calls == f"before\n\n{KEPT}inside\nno end of line{more}"
     assert done.returncode == status
 
 
@@ -79,7 +80,7 @@ def test_hides_known_lines_and_shows_others_even_after_a_crash_or_an_exception(h
 def test_hides_nothing_if_the_user_asks_for_more_lines(level, more):
     """Level 3 asks for fewer lines."""
     done = run("end", TF_CPP_MIN_LOG_LEVEL=level)
-    assert done.stderr == f"before\n{more}{KEPT}inside\nno end of line|after\n"
+    assert done.stderr == f"before\n\n{more}{KEPT}inside\nno end of line|after\n"
 
 
 def test_works_with_a_closed_stderr():

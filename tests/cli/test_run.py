@@ -3,7 +3,9 @@
 import ctypes
 import os
 import platform
+import runpy
 import signal
+import sys
 import textwrap
 from importlib import metadata
 from unittest import mock
@@ -141,7 +143,9 @@ def test_version_lists_packages_and_machine(capsys, monkeypatch, tmp_path):
     main_lib.main(["--version"])
     assert f"native kernels: built by {tmp_path}/c++\n" in capsys.readouterr().out
     monkeypatch.setenv("ESTIMATOR_EMB_NATIVE", "0")
-    main_lib.main(["--version"])
+    monkeypatch.setattr(sys, "argv", ["estimator_emb", "--version"])
+    with pytest.raises(SystemExit, match="^0$"):  # As with `python -m estimator_emb --version`.
+        runpy.run_module("estimator_emb", run_name="__main__")
     assert "native kernels: off, ESTIMATOR_EMB_NATIVE is 0\n" in capsys.readouterr().out
 
 

@@ -134,11 +134,11 @@ def test_keras_2_is_selected_before_tensorflow_is_imported(file, at_import, tmp_
 def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
     monkeypatch.setattr(installed, "version", {"protobuf": "4.25.0", "tf-keras": "2.16.0"}.get)
 
-    def required(**keras):
-        """Requires a TensorFlow 2.16 whose loaders (but `compat.v2.keras`) have loaded nothing."""
+    def required(version="2.16.2", **keras):
+        """Requires a TensorFlow whose loaders (but `compat.v2.keras`) have loaded nothing."""
         late = {"keras": Namespace(_tfll_initialized=False), "__path__": ["tensorflow"]}
         v1, v2 = Namespace(**late), Namespace(**{**late, "keras": Namespace(**keras)})
-        made = Namespace(**late, __version__="2.16.2", compat=Namespace(v1=v1, v2=v2))
+        made = Namespace(**late, __version__=version, compat=Namespace(v1=v1, v2=v2))
         monkeypatch.setattr(installed, "tensorflow", lambda: made)
         return legacy_keras.require()
 
@@ -150,8 +150,9 @@ def test_keras_3_is_refused_only_if_it_is_loaded(monkeypatch):
     for one, part in ((late, "_v2"), (late.compat.v1, "_v1"), (loaded.compat.v2, "_v2")):
         assert one.__path__ == [str(api / part), "tensorflow"]  # Keras 2 is found first.
     monkeypatch.delenv("TF_USE_LEGACY_KERAS")
-    monkeypatch.setattr(installed, "version", {"tf-keras": "2.15.0"}.get)
-    assert "is 2.15.0: pip" in harness.refusal(ImportError, required, Model=tf.keras.Model)
+    monkeypatch.setattr(installed, "version", {"tf-keras": "2.17.0"}.get)
+    assert "is 2.17.0: pip" in harness.refusal(ImportError, required, Model=tf.keras.Model)
+    required("2.15.1")  # Its own Keras is Keras 2, so tf-keras may have any version.
 
 
 WHERE_KERAS_IS = """

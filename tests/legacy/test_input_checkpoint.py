@@ -328,13 +328,13 @@ def test_inputs_and_estimators_without_a_position_are_refused(tmp_path, assert_r
     assert "input.ckpt-2 holds the position of another input" in refusal
     assert_recorded(refusal)
     new = tmp_path / "new"
-    refusal = harness.refusal(ValueError, train, make(new, **WAYS["host"]), input_fn=constant)
-    assert "a TPU's input is read ahead" not in caplog.text
+    refusal = harness.refusal(ValueError, train, make(new), input_fn=constant)
     assert "No variables to save: CheckpointInputPipelineHook saves the position of" in refusal
     assert_recorded(refusal)
     # While a thread saves the model, training reads on. So no position belongs to the model.
-    asynchronous = [saver_hook(new, async_checkpoint.AsyncCheckpointSaverHook)]
-    assert_recorded(harness.refusal(ValueError, train, make(new), 200, hooks=asynchronous))
+    made, saver = make(new, **WAYS["host"]), async_checkpoint.AsyncCheckpointSaverHook
+    assert_recorded(harness.refusal(ValueError, train, made, 200, [saver_hook(new, saver)]))
+    assert "a TPU's input is read ahead" not in caplog.text
     # A position is saved with each checkpoint, and this estimator saves none.
     unsaved = make(new, save_checkpoints_steps=None, save_checkpoints_secs=None)
     assert_recorded(harness.refusal(ValueError, CheckpointInputPipelineHook, unsaved))

@@ -33,6 +33,7 @@ EVERY_NAME = """
     assert estimator2 is tf.estimator is tf2.estimator is tf.compat.v2.estimator
     assert estimator_tpu is estimator.tpu and ModeKeys is ee.ModeKeys
     assert EmbeddingConfigSpec is ee.EmbeddingConfigSpec
+    assert estimator.train_and_evaluate is estimator2.train_and_evaluate is ee.train_and_evaluate
     for v1 in (tf1, tf.compat.v1, tf2.compat.v1, tf.compat.v2.compat.v1, nested):
         assert v1.estimator is estimator and estimator.tpu.TPUEstimator is ee.TPUEstimator, v1
         assert v1.tpu.experimental.AdagradParameters is ee.AdagradParameters
@@ -46,6 +47,7 @@ EVERY_NAME = """
     assert tpu_estimator.TPUEstimator is ee.TPUEstimator
     assert tpu_config.TPUConfig is ee.TPUConfig and tpu_context.TPUContext is ee.TPUContext
     assert _tpu_estimator_embedding.EmbeddingConfigSpec is ee.EmbeddingConfigSpec
+    assert _tpu_estimator_embedding.AdadeltaParameters is ee.AdadeltaParameters  # Only ours has it.
 
     from tensorflow.python.estimator import estimator as old
     from tensorflow.python.estimator.canned import head
@@ -72,6 +74,7 @@ def test_install_replaces_every_name_before_tensorflow_is_imported():
     {EVERY_NAME}
     ee.uninstall()
     assert tpu_estimator is not __import__("sys").modules[tpu_estimator.__name__]  # Restored.
+    assert ee.train_and_evaluate not in [one.train_and_evaluate for one in (estimator, estimator2)]
         """
     )
 

@@ -3,6 +3,8 @@
 import processes
 import pytest
 
+import estimator_emb as ee
+
 MODULES = processes.data("tensorflow_1_15.json")["modules"]
 GONE = (
     "keras.mixed_precision.experimental keras.wrappers keras.wrappers.scikit_learn "
@@ -109,3 +111,9 @@ def test_every_tf_v1_module_imports_after_tensorflow():
     {EVERY_FORM}
         """
     )
+
+
+def test_install_prefers_the_wheel_of_its_argument_to_the_variables(installed, monkeypatch):
+    monkeypatch.setenv("ESTIMATOR_EMB_CONTRIB", "/nowhere/variable")
+    with pytest.raises(ValueError, match="got '/nowhere/argument': there is no such file"):
+        ee.install(tf_v1=True, contrib="/nowhere/argument")

@@ -121,8 +121,10 @@ def test_other_defaults_are_those_of_tensorflow_2_15():
     """Tests of the formulas give these arguments, so they do not see the defaults."""
     assert optimizers.AdagradParameters(0.5).initial_accumulator == 0.1
     assert optimizers.ProximalAdagradParameters(0.5).initial_accumulator == 0.1
-    assert optimizers.ProximalYogiParameters().learning_rate == 0.01
+    yogi = optimizers.ProximalYogiParameters()
+    assert (yogi.learning_rate, yogi.l1_regularization_strength) == (0.01, 0.0)
     assert optimizers.FtrlParameters(0.5).allow_zero_accumulator is False
+    assert optimizers.FtrlParameters(0.5).initial_linear_value == 0.0
     assert optimizers.RMSPropParameters(0.5, 0.5, 0.5, 0.5).initial_ms == 0.0
 
 

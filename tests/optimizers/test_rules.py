@@ -362,7 +362,10 @@ def test_every_class_has_a_descriptor():
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda one: one.name)
-def test_slots_start_as_described(optimizer):
-    """A descriptor's `start` has the initial value of each slot, written by hand."""
+def test_slots_start_and_defaults_are_as_described(optimizer):
+    """A descriptor has the initial values of slots and all arguments, written by hand."""
     parameters = optimizer.parameters
     assert tuple(map(parameters.initial_value, parameters.slots)) == optimizer.start
+    ours = {"l1": "l1_regularization_strength", "l2": "l2_regularization_strength"}
+    for name, value in optimizer.hyper.items():
+        assert getattr(parameters, ours.get(name, name)) == value

@@ -153,7 +153,7 @@ CHOICES = {
     "handler": (lambda: logging.basicConfig(level=logging.WARNING), WARNED),
     "handler of a library": (lambda: absl_logging.debug("not shown"), ALL_OF_OURS),
     "handler of all": (
-        lambda: logging.basicConfig(level=logging.INFO),
+        lambda: (logging.basicConfig(level="INFO"), logging.root.handlers[0].setLevel("INFO")),
         ["INFO:estimator_emb:ours", WARNED[0], "INFO:tensorflow:theirs", WARNED[1]],
     ),
     "level": (lambda: logging.root.setLevel(logging.ERROR), []),
@@ -288,8 +288,8 @@ def test_an_interactive_session_shows_a_bar_and_evaluations(free, monkeypatch, c
     config = ee.RunConfig(model_dir=str(tmp_path))
     estimator = harness.configured(model_fn, None, config, batch_size=2, use_tpu=False)
     batches = harness.input_fn_of([({"x": np.ones(2)}, np.ones(2))] * 2)
-    for steps in (2, 4):
-        estimator.train(batches, max_steps=steps)
+    estimator.train(batches, steps=2)
+    estimator.train(batches, max_steps=4)
     estimator.evaluate(batches, steps=1)
     captured = capsys.readouterr()
     assert "INFO:tensorflow" not in captured.err

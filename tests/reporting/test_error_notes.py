@@ -284,6 +284,9 @@ def test_a_cause_that_says_more_stays():
     with pytest.raises(RuntimeError) as caught:
         program_calls.called_by_program(fail)()
     assert str(caught.value.__cause__).startswith("Expecting value")
+    with pytest.raises(KeyError) as caught, error_notes.explained(lambda error: KeyError("why")):
+        fail()
+    assert str(caught.value.__cause__) == "the file is damaged"
 
 
 @pytest.mark.slow
