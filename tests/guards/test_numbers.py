@@ -110,6 +110,14 @@ def test_nan_in_sparse_and_ragged_features_is_located(tmp_path):
         assert line.startswith(f"features['x']['{name}']: nan in sample 2, at [2, 2], and 1 such")
 
 
+def test_five_bad_features_are_named_without_a_number_of_others(tmp_path):
+    batch = dict.fromkeys("abcde", BAD)
+    estimator = make("plain", tmp_path, lambda x: linear(tf.add_n([x[key] for key in batch])))
+    _, *named, advice = failure(estimator, input_of(batch))
+    assert named == [BAD_X.replace("'x'", f"'x']['{key}'") for key in batch]
+    assert advice.startswith("Correct the data")
+
+
 def test_a_nan_loss_in_an_evaluation_is_a_warning(tmp_path, caplog):
     assert np.isnan(make("plain", tmp_path, linear).evaluate(input_of(X, BAD, BAD))["loss"])
     (line,) = [line for line in harness.said(caplog) if "NaN" in line]  # Once for two batches.
@@ -336,7 +344,8 @@ def test_intended_nan_and_infinity_train_on(outputs, optimizer, batch, steps, tm
     assert [one for one in harness.said(caplog) if "NaN" in one or "nfini" in one] == []
 
 
-def test_an_infinite_loss_trains_on(tmp_path, caplog):
+@pytest.mark.parametrize("cores, of", [(None, "The batch of"), (1, "A batch up to")])
+def test_an_infinite_loss_trains_on(cores, of, tmp_path, caplog):
     """tensorflow-estimator's `NanTensorHook` ends a training by NaN only."""
     large = np.where(np.arange(12).reshape(4, 3) == 0, INF, X).astype(np.float32)
 
@@ -344,11 +353,11 @@ def test_an_infinite_loss_trains_on(tmp_path, caplog):
         largest = tf.reduce_max(tf.stop_gradient(features["x"]))
         return minimized(mode, v1.get_variable("w", []) * 0.0 + largest)
 
-    harness.estimator(model_fn, None, tmp_path).train(input_of(large, large, X))
-    # Of three batches. The train_op needs no batch, so it may run once more at the input's end.
-    assert harness.last_step(tmp_path) >= 3
+    estimator = harness.estimator(model_fn, None, tmp_path, num_shards=cores)
+    estimator.train(input_of(large, large, X), steps=3)
+    assert harness.last_step(tmp_path) == 3
     (line,) = [line for line in harness.said(caplog) if "nfinite" in line]
-    begin = "Infinite loss during training. The batch of step 1 has\n  features['x']"
+    begin = f"Infinite loss during training. {of} step 1 has\n  features['x']"
     assert line.startswith(begin)
 
 
