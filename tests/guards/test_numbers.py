@@ -344,21 +344,30 @@ def test_intended_nan_and_infinity_train_on(outputs, optimizer, batch, steps, tm
     assert [one for one in harness.said(caplog) if "NaN" in one or "nfini" in one] == []
 
 
+LARGE = np.where(np.arange(12).reshape(4, 3) == 0, INF, X).astype(np.float32)
+
+
+def sum_of_x(features, labels, mode, params):
+    total = tf.reduce_sum(tf.stop_gradient(features["x"]))
+    return minimized(mode, v1.get_variable("w", []) * 0.0 + total)
+
+
 @pytest.mark.parametrize("cores, of", [(None, "The batch of"), (1, "A batch up to")])
 def test_an_infinite_loss_trains_on(cores, of, tmp_path, caplog):
     """tensorflow-estimator's `NanTensorHook` ends a training by NaN only."""
-    large = np.where(np.arange(12).reshape(4, 3) == 0, INF, X).astype(np.float32)
-
-    def model_fn(features, labels, mode, params):
-        largest = tf.reduce_max(tf.stop_gradient(features["x"]))
-        return minimized(mode, v1.get_variable("w", []) * 0.0 + largest)
-
-    estimator = harness.estimator(model_fn, None, tmp_path, num_shards=cores)
-    estimator.train(input_of(large, large, X), steps=3)
+    estimator = harness.estimator(sum_of_x, None, tmp_path, num_shards=cores)
+    estimator.train(input_of(LARGE, LARGE, X), steps=3)
     assert harness.last_step(tmp_path) == 3
     (line,) = [line for line in harness.said(caplog) if "nfinite" in line]
     begin = f"Infinite loss during training. {of} step 1 has\n  features['x']"
     assert line.startswith(begin)
+
+
+def test_nan_after_infinity_in_a_loop_of_a_tpu_is_named(tmp_path):
+    options = {"run": harness.SILENT, "tpu": {"iterations_per_loop": 2}}
+    estimator = harness.estimator(sum_of_x, None, tmp_path, num_shards=1, **options)
+    lines = failure(estimator, input_of(LARGE, BAD), max_steps=2)
+    assert lines[:2] == ["NaN loss during training. A batch up to step 2 has", BAD_X]
 
 
 def test_a_training_that_begins_with_nan_warns(tmp_path, caplog):
