@@ -98,16 +98,19 @@ def test_nan_labels_of_a_core_are_named(tmp_path):
 
 def test_nan_in_sparse_and_ragged_features_is_located(tmp_path):
     sparse = harness.sparse([[5, 1, 0], [1, 1, 1], [2, 3, NAN], [0, 0, 0]], np.float32)
-    ragged = v1.ragged.constant_value([[1.0, 2.0, 1.0], [], [2.0, 3.0, NAN], []], np.float32)
+    rows = [[[1.0], [2.0], [1.0]], [], [[2.0], [3.0], [NAN]], []]  # Of lists of one number.
+    ragged = v1.ragged.constant_value(rows, np.float32, ragged_rank=1)
 
     def outputs(x):
-        both = [x["sparse"], x["ragged"].to_sparse()]
-        return linear(tf.add_n([v1.sparse_tensor_to_dense(one) for one in both]))
+        of_ragged = tf.squeeze(x["ragged"].to_tensor(), -1)
+        return linear(v1.sparse_tensor_to_dense(x["sparse"]) + of_ragged)
 
     batch = {"sparse": sparse, "ragged": ragged}
     lines = failure(make("plain", tmp_path, outputs), input_of(batch))
-    for line, name in zip(lines[1:3], batch, strict=True):
-        assert line.startswith(f"features['x']['{name}']: nan in sample 2, at [2, 2], and 1 such")
+    for line, (name, place) in zip(
+        lines[1:3], {"sparse": [2, 2], "ragged": [2, 2, 0]}.items(), strict=True
+    ):
+        assert line.startswith(f"features['x']['{name}']: nan in sample 2, at {place}, and 1 such")
 
 
 def test_five_bad_features_are_named_without_a_number_of_others(tmp_path):
