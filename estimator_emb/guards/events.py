@@ -105,13 +105,14 @@ class Facts:
       notes: what a check notes for a later event, by the name of the check.
     """
 
+    model_loss: tf.Tensor
+
     def __init__(self, call: Call):
         self.call = call
         self.ops = GraphOps(call)
         self.batch: ModelBatch | None = None
         self.cores = Cores()
         self.lookup: LiveTables | None = None
-        self.model_loss: tf.Tensor | None = None
         self.notes: dict[str, Any] = {}
         self._losses: Sequence[tf.Tensor] = ()
 

@@ -219,7 +219,7 @@ class _Looks:
 
         The values of these ops are gone, and the step has changed the variables that they read.
         """
-        loss = (self._losses[0] if self._facts.model_loss is None else self._facts.model_loss).op
+        loss = self._facts.model_loss.op
         yield (
             "No feature and no label of this step holds NaN or infinity: the model made it. "
             f"{frames.made_by(loss)}"

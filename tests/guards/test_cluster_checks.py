@@ -69,7 +69,11 @@ def test_workers_without_a_parameter_server_are_refused(task, tmp_path, assert_r
 def test_sessions_get_device_filters(job, index, filters, task, tmp_path):
     """Without filters, a session waits for all processes, also for a worker that never starts."""
     task(job, index)
-    assert list(make(tmp_path).config.session_config.device_filters) == filters
+    config = make(tmp_path).config.session_config
+    assert list(config.device_filters) == filters
+    # As of a RunConfig without a cluster.
+    rewrite = config.graph_options.rewrite_options
+    assert config.allow_soft_placement and rewrite.meta_optimizer_iterations == rewrite.ONE
     given = tf.compat.v1.ConfigProto(inter_op_parallelism_threads=3)
     config = make(tmp_path, session_config=given).config.session_config
     assert config.inter_op_parallelism_threads == 3

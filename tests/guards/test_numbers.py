@@ -98,16 +98,27 @@ def test_nan_labels_of_a_core_are_named(tmp_path):
 
 def test_nan_in_sparse_and_ragged_features_is_located(tmp_path):
     sparse = harness.sparse([[5, 1, 0], [1, 1, 1], [2, 3, NAN], [0, 0, 0]], np.float32)
-    ragged = v1.ragged.constant_value([[1.0, 2.0, 1.0], [], [2.0, 3.0, NAN], []], np.float32)
+    rows = [[[1.0], [2.0], [1.0]], [], [[2.0], [3.0], [NAN]], []]  # Of lists of one number.
+    ragged = v1.ragged.constant_value(rows, np.float32, ragged_rank=1)
 
     def outputs(x):
-        both = [x["sparse"], x["ragged"].to_sparse()]
-        return linear(tf.add_n([v1.sparse_tensor_to_dense(one) for one in both]))
+        of_ragged = tf.squeeze(x["ragged"].to_tensor(), -1)
+        return linear(v1.sparse_tensor_to_dense(x["sparse"]) + of_ragged)
 
     batch = {"sparse": sparse, "ragged": ragged}
     lines = failure(make("plain", tmp_path, outputs), input_of(batch))
-    for line, name in zip(lines[1:3], batch, strict=True):
-        assert line.startswith(f"features['x']['{name}']: nan in sample 2, at [2, 2], and 1 such")
+    for line, (name, place) in zip(
+        lines[1:3], {"sparse": [2, 2], "ragged": [2, 2, 0]}.items(), strict=True
+    ):
+        assert line.startswith(f"features['x']['{name}']: nan in sample 2, at {place}, and 1 such")
+
+
+def test_five_bad_features_are_named_without_a_number_of_others(tmp_path):
+    batch = dict.fromkeys("abcde", BAD)
+    estimator = make("plain", tmp_path, lambda x: linear(tf.add_n([x[key] for key in batch])))
+    _, *named, advice = failure(estimator, input_of(batch))
+    assert named == [BAD_X.replace("'x'", f"'x']['{key}'") for key in batch]
+    assert advice.startswith("Correct the data")
 
 
 def test_a_nan_loss_in_an_evaluation_is_a_warning(tmp_path, caplog):
@@ -336,20 +347,30 @@ def test_intended_nan_and_infinity_train_on(outputs, optimizer, batch, steps, tm
     assert [one for one in harness.said(caplog) if "NaN" in one or "nfini" in one] == []
 
 
-def test_an_infinite_loss_trains_on(tmp_path, caplog):
+LARGE = np.where(np.arange(12).reshape(4, 3) == 0, INF, X).astype(np.float32)
+
+
+def sum_of_x(features, labels, mode, params):
+    total = tf.reduce_sum(tf.stop_gradient(features["x"]))
+    return minimized(mode, v1.get_variable("w", []) * 0.0 + total)
+
+
+@pytest.mark.parametrize("cores, of", [(None, "The batch of"), (1, "A batch up to")])
+def test_an_infinite_loss_trains_on(cores, of, tmp_path, caplog):
     """tensorflow-estimator's `NanTensorHook` ends a training by NaN only."""
-    large = np.where(np.arange(12).reshape(4, 3) == 0, INF, X).astype(np.float32)
-
-    def model_fn(features, labels, mode, params):
-        largest = tf.reduce_max(tf.stop_gradient(features["x"]))
-        return minimized(mode, v1.get_variable("w", []) * 0.0 + largest)
-
-    harness.estimator(model_fn, None, tmp_path).train(input_of(large, large, X))
-    # Of three batches. The train_op needs no batch, so it may run once more at the input's end.
-    assert harness.last_step(tmp_path) >= 3
+    estimator = harness.estimator(sum_of_x, None, tmp_path, num_shards=cores)
+    estimator.train(input_of(LARGE, LARGE, X), steps=3)
+    assert harness.last_step(tmp_path) == 3
     (line,) = [line for line in harness.said(caplog) if "nfinite" in line]
-    begin = "Infinite loss during training. The batch of step 1 has\n  features['x']"
+    begin = f"Infinite loss during training. {of} step 1 has\n  features['x']"
     assert line.startswith(begin)
+
+
+def test_nan_after_infinity_in_a_loop_of_a_tpu_is_named(tmp_path):
+    options = {"run": harness.SILENT, "tpu": {"iterations_per_loop": 2}}
+    estimator = harness.estimator(sum_of_x, None, tmp_path, num_shards=1, **options)
+    lines = failure(estimator, input_of(LARGE, BAD), max_steps=2)
+    assert lines[:2] == ["NaN loss during training. A batch up to step 2 has", BAD_X]
 
 
 def test_a_training_that_begins_with_nan_warns(tmp_path, caplog):

@@ -16,6 +16,7 @@ from estimator_emb.guards import call_errors, input_fn, model, table_use
 from estimator_emb.guards.call import Call, Runs
 from estimator_emb.guards.checks import batch_names
 from estimator_emb.guards.events import Facts, ModelBatch
+from estimator_emb.spec.resolved import tables_of
 
 v1 = tf.compat.v1
 
@@ -51,6 +52,17 @@ def test_parts_of_unknown_shape_are_named():
     assert re.findall(r"\n(\S+) has shape", str(said)) == ["features['x'][1]", "labels"]
 
 
+def test_weights_are_named_after_their_feature():
+    spec = ee.EmbeddingConfigSpec(
+        feature_to_config_dict={"x": ee.FeatureConfig("t", weight_key="w")},
+        table_to_config_dict={"t": ee.TableConfig(4, 2)},
+        optimization_parameters=ee.AdagradParameters(0.1),
+    )
+    owner = batch_names.owner("features['w'] of core 1", tables_of(spec))
+    assert owner == "Feature x of table t: its weights w of core 1"
+    assert batch_names.owner("features['y']", tables_of(spec)) == "features['y']"
+
+
 def test_advice_is_added_to_an_error_once():
     """An error of an evaluation inside a training passes through both calls."""
     for runs, error, advice, times in (
@@ -60,14 +72,14 @@ def test_advice_is_added_to_an_error_once():
         (Runs.TPU, RuntimeError("Cannot find any TPU cores"), HOW_TO_EMULATE, 1),
         (Runs.TPU, RuntimeError("of the program"), HOW_TO_EMULATE, 0),
     ):
-        train, evaluate = Call(runs, "train"), Call(runs, "evaluate")
+        train, evaluate, given = Call(runs, "train"), Call(runs, "evaluate"), error.args
         with pytest.raises(type(error)) as caught:
             with call_errors.shortened(train), call_errors.shortened(evaluate):
                 raise error
         for call in (evaluate, train):
             call_errors.known_errors(call, caught.value)
         text, *more = caught.value.args
-        assert text.count(advice) == times and more == list(error.args[1:])
+        assert text.count(advice) == times and more == list(given[1:])
 
 
 def test_optimizers_of_keras_3_are_refused_in_a_model_fn(monkeypatch):
