@@ -4,6 +4,7 @@
 `refused` returns the error's message, and asserts that the call has changed no checkpoint.
 """
 
+import re
 import shutil
 
 import harness
@@ -269,6 +270,10 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         assert line in message
         if way == "host":
             assert_recorded(message)
+    # model_fn may put its variables into the list of `vars_to_warm_start`.
+    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(rows)):
+        start = settings(path, [tf.compat.v1.get_variable("words", [60, 4])])
+        compare_graph.check_warm_start(start, ())
 
 
 def test_an_unfinished_prediction_does_not_affect_other_calls(trained):
