@@ -194,8 +194,8 @@ def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
         table = listed.pop("words/part_0" if way == "emulated" else "words")
         return scaffold(saver=tf.compat.v1.train.Saver({**listed, "old_words": table}))
 
-    def reshaping():
-        return scaffold(saver=tf.compat.v1.train.Saver(reshape=True))
+    def reshaping():  # It lists all variables when it is built.
+        return scaffold(saver=tf.compat.v1.train.Saver(reshape=True, defer_build=True))
 
     def in_collection():
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, OwnSaver())
@@ -270,10 +270,17 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         assert line in message
         if way == "host":
             assert_recorded(message)
-    # model_fn may put its variables into the list of `vars_to_warm_start`.
-    with tf.Graph().as_default(), pytest.raises(ValueError, match=re.escape(rows)):
-        start = settings(path, [tf.compat.v1.get_variable("words", [60, 4])])
-        compare_graph.check_warm_start(start, ())
+    of_columns = ee.VocabInfo(str(now), 60, 0, str(old), 70, axis=1)
+    with tf.Graph().as_default():
+        shapes = {"words": [60, 4], "terms": [60, 4], "output/kernel": [1, 60]}
+        made = [tf.compat.v1.get_variable(name, shape) for name, shape in shapes.items()]
+        for start, line in (
+            (settings(path, made[:1]), rows),  # model_fn may put its variables into the list.
+            (settings(path, None, {"terms": infos[1]["words"]}), "Key terms not found"),
+            (settings(path, None, {"output/kernel": of_columns}), "says old_vocab_size=70"),
+        ):
+            with pytest.raises(ValueError, match=re.escape(line)):
+                compare_graph.check_warm_start(start, ())
 
 
 def test_an_unfinished_prediction_does_not_affect_other_calls(trained):
