@@ -252,12 +252,13 @@ def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
     add = writer.Writer.add
 
     def faulty(self, name, dtype, value, *place):
+        other.touch()  # Another process writes into a folder that did not exist before.
         add(self, name, dtype, value + 1 if name == "words/Adagrad" else value, *place)
 
     monkeypatch.setattr(writer.Writer, "add", faulty)
-    path = saved("mod")
-    before = sorted(tmp_path.rglob("*"))
-    message = error(source=path, destination=f"{tmp_path}/a/new", tables=["*"])
+    path, other = saved("mod"), tmp_path / "a" / "other"
+    before = sorted([*tmp_path.rglob("*"), other.parent, other])
+    message = error(source=path, destination=f"{tmp_path}/a/b/new", tables=["*"])
     assert message.startswith("convert: words/Adagrad of the new checkpoint ")
     assert message.endswith(" is not what was written: the disk may be faulty.")
     assert sorted(tmp_path.rglob("*")) == before
