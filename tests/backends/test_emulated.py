@@ -162,32 +162,32 @@ def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
     """A TPU returns the loss of its first core, too: here 1 + 2 in step 1, and 5 + 6 in step 2."""
     hook = harness.Reads(lambda: [v1.train.get_global_step(), *v1.trainable_variables()])
     received = []
-    model = one_weight(lambda *given: {**mean(*given), **to_host(received)(*given)})
+
+    def host_fn(x):
+        return [tf.numpy_function(lambda x: received.append(x.tolist()) or x, [x], x.dtype)]
+
+    model = one_weight(lambda x, loss: {**mean(x, loss), "host_call": (host_fn, [x])})
     estimator = make(model, tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
     assert hook.seen == [[0, 1]]  # One loop calls hooks once. The only trainable variable is w.
     # The mean is over all 8 numbers, of both cores and steps.
     assert metrics == {"loss": (3 + 11) / 2, "mean": (3 + 70 + 11 + 150) / 8, "global_step": 0}
-    # Numbers and losses of both cores, in each step of the loop.
-    assert received == [([1, 2, 30, 40], [3, 70]), ([5, 6, 70, 80], [11, 150])]
+    assert received == [[1, 2, 30, 40], [5, 6, 70, 80]]  # host_call runs in each step of the loop.
 
 
-def to_host(received):
-    """Returns a head for `one_weight` that sends the numbers and losses of all cores to a list."""
+def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path):
+    received = []
 
     def receive(x, loss):
         received.append((x.tolist(), loss.tolist()))
         return np.float32(0)
 
-    def host_fn(x, loss):
-        return [tf.numpy_function(receive, [x, loss], tf.float32)]
+    def head(features, loss):
+        def host_fn(x, loss):
+            return [tf.numpy_function(receive, [x, loss], tf.float32)]
 
-    return lambda features, loss: {"host_call": (host_fn, {"x": features, "loss": loss[None]})}
+        return {"host_call": (host_fn, {"x": features, "loss": loss[None]})}
 
-
-def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path):
-    received = []
-    head = to_host(received)
     estimator = unsaved(one_weight(head), tmp_path, 2, batch=2)
     estimator.train(numbers(0, 0, 1, 3, 0, 0), steps=3)
     # Numbers and losses of both cores. In step 2 w is still 1, because the numbers of step 1 are 0.

@@ -171,16 +171,6 @@ def test_tf2_optimizer_has_its_slots_and_dynamic_rate():
     assert again.startswith("Table 't' would share the variable 't' with model_fn")
 
 
-def test_an_op_beside_the_parts_of_a_table_is_refused():
-    def getter(getter, *args, **kwargs):
-        tf.constant(0, name="beside")
-        return getter(*args, **kwargs)
-
-    with tf.Graph().as_default(), tf.compat.v1.variable_scope("", custom_getter=getter):
-        said = harness.refusal(RuntimeError, one_table().create_variables_and_ops)
-    assert said.startswith("Op 'beside' was created among the parts of an embedding table")
-
-
 def test_packing_of_low_dimensions_is_passed_on():
     status = optimization_pb2.LowDimensionalPackingStatus.Status
     packing = embedding.Adagrad(0.1, low_dimensional_packing_status=True)

@@ -4,7 +4,6 @@
 `refused` returns the error's message, and asserts that the call has changed no checkpoint.
 """
 
-import re
 import shutil
 
 import harness
@@ -275,11 +274,12 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         shapes = {"words": [60, 4], "terms": [60, 4], "output/kernel": [1, 60]}
         made = [tf.compat.v1.get_variable(name, shape) for name, shape in shapes.items()]
         for start, line in (
-            (settings(path, made[:1]), rows),  # model_fn may put its variables into the list.
+            # model_fn may put its variables into the list.
+            (settings(path, made[:1]), "variable words is"),
             (settings(path, None, {"terms": infos[1]["words"]}), "Key terms not found"),
             (settings(path, None, {"output/kernel": of_columns}), "says old_vocab_size=70"),
         ):
-            with pytest.raises(ValueError, match=re.escape(line)):
+            with pytest.raises(ValueError, match=line):
                 compare_graph.check_warm_start(start, ())
 
 

@@ -298,11 +298,11 @@ def test_convert_refuses_a_path_that_is_a_pattern(tmp_path):
 def test_writer_begins_a_file_for_a_value_that_does_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 64)
     with writer.Writer(f"{tmp_path}/model.ckpt-1") as out:
-        for name, size in zip("abcde", (40, 24, 8, 80, 8), strict=True):
+        for name, size in zip("abcdef", (40, 24, 8, 56, 80, 8), strict=True):
             out.add(name, tf.int8, np.zeros(size, np.int8))
         out.finish()
     files = sorted(tmp_path.glob("*.data-*"))
-    assert [file.stat().st_size for file in files] == [40 + 24, 8, 80, 8]
+    assert [file.stat().st_size for file in files] == [40 + 24, 8 + 56, 80, 8]
 
 
 @pytest.mark.slow

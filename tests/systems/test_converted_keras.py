@@ -71,7 +71,6 @@ def test_model_to_estimator_takes_the_weights_of_a_checkpoint_in_its_folder(tmp_
     estimator = tf.keras.estimator.model_to_estimator(model, model_dir=str(tmp_path))
     with pytest.raises(ZeroDivisionError):
         estimator.evaluate(lambda: 1 / 0)  # The log comes before the input.
-    assert caplog.text.count("model_to_estimator was given") == 1
     estimator.train(input_fn, steps=1)
     zeros = trained()
     zeros.set_weights([one * 0 for one in zeros.get_weights()])
