@@ -88,11 +88,11 @@ def test_statistics_find_slots_of_a_legacy_cpu_checkpoint(suffixes, starts, tmp_
     variables = {WORDS: normal(0, 6, 2)}
     for suffix, start in zip(suffixes, starts, strict=True):
         variables[WORDS + suffix] = np.full([6, 2], start, np.float32)
-        variables[WORDS + suffix][2:] += 1
-    variables[WORDS + suffixes[1]][1] += 1  # So all rows but row 0 were trained.
+        variables[WORDS + suffix][3:] += 1
+    variables[WORDS + suffixes[1]][2] += 1  # So all rows but rows 0 and 1 were trained.
     path = write(tmp_path / "a.ckpt", variables)
     (found,) = checkpoint.statistics(path)
-    assert (found.name, found.never_trained) == (WORDS, 1)
+    assert (found.name, found.never_trained) == (WORDS, 2)
     assert list(checkpoint.tables(path)) == [WORDS]
 
 
