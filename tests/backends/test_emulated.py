@@ -161,18 +161,11 @@ def test_iterations_per_loop_may_be_a_duration(tmp_path):
 def test_evaluation_is_one_loop_and_returns_the_loss_of_core_0(tmp_path):
     """A TPU returns the loss of its first core, too: here 1 + 2 in step 1, and 5 + 6 in step 2."""
     hook = harness.Reads(lambda: [v1.train.get_global_step(), *v1.trainable_variables()])
-    received = []
-
-    def host_fn(x):
-        return [tf.numpy_function(lambda x: received.append(x.tolist()) or x, [x], x.dtype)]
-
-    model = one_weight(lambda x, loss: {**mean(x, loss), "host_call": (host_fn, [x])})
-    estimator = make(model, tmp_path, 2, batch=4)
+    estimator = make(one_weight(mean), tmp_path, 2, batch=4)
     metrics = estimator.evaluate(numbers(1, 2, 30, 40, 5, 6, 70, 80), steps=2, hooks=[hook])
     assert hook.seen == [[0, 1]]  # One loop calls hooks once. The only trainable variable is w.
     # The mean is over all 8 numbers, of both cores and steps.
     assert metrics == {"loss": (3 + 11) / 2, "mean": (3 + 70 + 11 + 150) / 8, "global_step": 0}
-    assert received == [[1, 2, 30, 40], [5, 6, 70, 80]]  # host_call runs in each step of the loop.
 
 
 def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path):
@@ -192,6 +185,8 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path)
     estimator.train(numbers(0, 0, 1, 3, 0, 0), steps=3)
     # Numbers and losses of both cores. In step 2 w is still 1, because the numbers of step 1 are 0.
     assert received == [([0, 0], [0, 0]), ([1, 3], [1, 3]), ([0, 0], [0, 0])]
+    estimator.evaluate(numbers(5, 6, 7, 8), steps=2)  # One loop of two steps.
+    assert received[3:] == [([5, 6], [5, 6]), ([7, 8], [7, 8])]
     received.clear()
     every_second = {"iterations_per_loop": 5, "experimental_host_call_every_n_steps": 2}
     estimator = unsaved(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
@@ -284,12 +279,16 @@ def test_predict_refuses_tensors_and_a_batch_axis(tmp_path):
     assert harness.refusal(ValueError, next, predicted).startswith(message)
 
 
-def test_predict_refuses_an_estimator_spec(tmp_path):
+def test_predict_refuses_an_estimator_spec_and_rows_of_unknown_number(tmp_path):
     def model_fn(features, labels, mode, params):
-        return ee.EstimatorSpec(mode, predictions={"y": features})
+        return spec(mode, predictions={"y": tf.boolean_mask(features, features > -1)})
 
-    message = harness.refusal(RuntimeError, next, make(model_fn, tmp_path, 2).predict(numbers(0)))
+    spec = ee.EstimatorSpec
+    predict = make(model_fn, tmp_path, 2).predict
+    message = harness.refusal(RuntimeError, next, predict(numbers(0)))
     assert message.startswith("estimator_spec used by TPU prediction must have type`TPUEstimator")
+    spec = ee.TPUEstimatorSpec
+    assert "predictions has dynamic shape" in harness.refusal(ValueError, next, predict(numbers(0)))
 
 
 def test_a_variable_that_becomes_nan_stops_training(tmp_path):
