@@ -257,11 +257,11 @@ def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
 
     monkeypatch.setattr(writer.Writer, "add", faulty)
     path, other = saved("mod"), tmp_path / "a" / "other"
-    before = sorted([*tmp_path.rglob("*"), other.parent, other])
+    kept = sorted([*tmp_path.rglob("*"), other.parent, other])
     message = error(source=path, destination=f"{tmp_path}/a/b/new", tables=["*"])
     assert message.startswith("convert: words/Adagrad of the new checkpoint ")
     assert message.endswith(" is not what was written: the disk may be faulty.")
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == kept
 
 
 def test_a_convert_that_fails_at_its_end_leaves_no_file(saved, tmp_path):
