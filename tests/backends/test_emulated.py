@@ -121,7 +121,7 @@ def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_p
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     """Two cores with two samples each. A core's loss is the mean of its activations' elements."""
-    input_fn = harness.endless({"x": harness.sparse([[0], [1, 3], [1], [2]])})
+    input_fn = harness.endless({"x": harness.sparse([[0], [1, 3, 3], [1], [2]])})
 
     def model_fn(features, labels, mode, params):
         assert labels is None and features["x"].shape == [2, 2]
@@ -131,8 +131,8 @@ def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     spec = harness.table_spec(5, 2, sgd, v1.zeros_initializer())
     make(model_fn, tmp_path, 2, pipeline, spec, batch=4).train(input_fn, steps=1)
     got = harness.saved(tmp_path, 1)["t"]
-    # For each use of a row (row 1 has two): SGD at rate 8, 4 elements of a core, mean of 2 cores.
-    np.testing.assert_allclose(got[:, 0], -8 / 4 / 2 * np.array([1, 2, 1, 1, 0]))
+    # For each use of a row (1 and 3 have two): SGD at rate 8, 4 elements per core, mean of 2 cores.
+    np.testing.assert_allclose(got[:, 0], -8 / 4 / 2 * np.array([1, 2, 1, 2, 0]))
 
 
 def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypatch, said):
