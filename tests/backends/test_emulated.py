@@ -121,7 +121,7 @@ def test_refuses_batches_of_two_cores_that_do_not_fit(first, second, said, tmp_p
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
 def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     """Two cores with two samples each. A core's loss is the mean of its activations' elements."""
-    input_fn = harness.endless({"x": harness.sparse([[0], [1, 3], [1], [2]])})
+    input_fn = harness.endless({"x": harness.sparse([[0], [1, 3, 3], [1], [2]])})
 
     def model_fn(features, labels, mode, params):
         assert labels is None and features["x"].shape == [2, 2]
@@ -131,8 +131,8 @@ def test_trains_on_batches_with_only_ids(pipeline, tmp_path):
     spec = harness.table_spec(5, 2, sgd, v1.zeros_initializer())
     make(model_fn, tmp_path, 2, pipeline, spec, batch=4).train(input_fn, steps=1)
     got = harness.saved(tmp_path, 1)["t"]
-    # For each use of a row (row 1 has two): SGD at rate 8, 4 elements of a core, mean of 2 cores.
-    np.testing.assert_allclose(got[:, 0], -8 / 4 / 2 * np.array([1, 2, 1, 1, 0]))
+    # For each use of a row (1 and 3 have two): SGD at rate 8, 4 elements per core, mean of 2 cores.
+    np.testing.assert_allclose(got[:, 0], -8 / 4 / 2 * np.array([1, 2, 1, 2, 0]))
 
 
 def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypatch, said):
@@ -185,6 +185,8 @@ def test_host_call_gets_the_tensors_of_all_cores_each_step_or_each_nth(tmp_path)
     estimator.train(numbers(0, 0, 1, 3, 0, 0), steps=3)
     # Numbers and losses of both cores. In step 2 w is still 1, because the numbers of step 1 are 0.
     assert received == [([0, 0], [0, 0]), ([1, 3], [1, 3]), ([0, 0], [0, 0])]
+    estimator.evaluate(numbers(5, 6, 7, 8), steps=2)  # One loop of two steps.
+    assert received[3:] == [([5, 6], [5, 6]), ([7, 8], [7, 8])]
     received.clear()
     every_second = {"iterations_per_loop": 5, "experimental_host_call_every_n_steps": 2}
     estimator = unsaved(one_weight(head), tmp_path / "every", 2, batch=2, tpu=every_second)
@@ -277,12 +279,16 @@ def test_predict_refuses_tensors_and_a_batch_axis(tmp_path):
     assert harness.refusal(ValueError, next, predicted).startswith(message)
 
 
-def test_predict_refuses_an_estimator_spec(tmp_path):
+def test_predict_refuses_an_estimator_spec_and_rows_of_unknown_number(tmp_path):
     def model_fn(features, labels, mode, params):
-        return ee.EstimatorSpec(mode, predictions={"y": features})
+        return spec(mode, predictions={"y": tf.boolean_mask(features, features > -1)})
 
-    message = harness.refusal(RuntimeError, next, make(model_fn, tmp_path, 2).predict(numbers(0)))
+    spec = ee.EstimatorSpec
+    predict = make(model_fn, tmp_path, 2).predict
+    message = harness.refusal(RuntimeError, next, predict(numbers(0)))
     assert message.startswith("estimator_spec used by TPU prediction must have type`TPUEstimator")
+    spec = ee.TPUEstimatorSpec
+    assert "predictions has dynamic shape" in harness.refusal(ValueError, next, predict(numbers(0)))
 
 
 def test_a_variable_that_becomes_nan_stops_training(tmp_path):

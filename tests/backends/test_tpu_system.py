@@ -276,6 +276,7 @@ def test_dense_int32_ids_are_enqueued_as_int64(tmp_path):
     enqueues = of_type(reached.graph, "EnqueueTPUEmbedding")
     # The op has one type, T2, for the ids of all features. The ids of the others are int64.
     assert {node.attr["T2"].type for node in enqueues} == {tf.int64.as_datatype_enum}
+    assert len(of_type(reached.graph, "Where")) == 1  # In the dataset, where id 0 stays.
 
 
 @pytest.mark.parametrize("generation", ["v5e", "v5p", "v6e"])

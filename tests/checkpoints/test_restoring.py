@@ -128,18 +128,18 @@ def test_lists_saved_variables_by_similarity_and_finds_the_old_name(tmp_path):
     """Of several variables with a missing variable's shape, the old name has the same last part."""
     saved = {name: np.ones([3, 3]) for name in ("b/x", "c", "z/dense/bias", "z/dense/kernel")}
     saved |= {f"{name}/pair": np.ones([2]) for name in "rst"}
-    saved |= {"w": np.ones([2, 2]), "step": np.ones([4])}
+    saved |= {"w": np.ones([2, 2]), "step": np.ones([4]), "q/a": np.ones([8]), "q/b": np.ones([9])}
     path = write(tmp_path / "model.ckpt-1", saved)
     with tf.Graph().as_default(), pytest.raises(tf.errors.InvalidArgumentError) as error:
         missing = {"z/last/kernel": [3, 3], "s": [2], "u": [7], "v": [7]}
-        for name, shape in {**missing, "w": [4], "step": [4]}.items():
+        for name, shape in {**missing, "w": [4], "step": [4], "p/a": [8], "p/b": [9]}.items():
             tf.compat.v1.get_variable(name, shape, tf.float64)
         compare_graph.check_restored(path, None, ())
     of_kernel, of_s, *others, _, advice = error.value.message.splitlines()[1:]
     assert of_kernel.endswith("the checkpoint has z/dense/kernel, z/dense/bias, b/x and 1 more")
     assert of_s.endswith("the checkpoint has s/pair, r/pair, t/pair")
-    assert others[2:] == ["  variable w is [4] here and [2, 2] in the checkpoint"]
-    assert advice.endswith("var_name_to_prev_var_name={'z/last/kernel': 'z/dense/kernel'}).")
+    assert others[2:] == ["  variable w is [4] here and [2, 2] in the checkpoint", "  and 2 more"]
+    assert advice.endswith("={'z/last/kernel': 'z/dense/kernel', 'p/a': 'q/a', ...}).")
 
 
 def test_refuses_a_table_of_another_dtype(trained):
@@ -193,8 +193,8 @@ def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
         table = listed.pop("words/part_0" if way == "emulated" else "words")
         return scaffold(saver=tf.compat.v1.train.Saver({**listed, "old_words": table}))
 
-    def reshaping():
-        return scaffold(saver=tf.compat.v1.train.Saver(reshape=True))
+    def reshaping():  # It lists all variables when it is built.
+        return scaffold(saver=tf.compat.v1.train.Saver(reshape=True, defer_build=True))
 
     def in_collection():
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, OwnSaver())
@@ -269,6 +269,17 @@ def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shard
         assert line in message
         if way == "host":
             assert_recorded(message)
+    with tf.Graph().as_default():
+        columns = infos[0]["words"]._replace(axis=1)
+        shapes = {"words": [60, 4], "terms": [60, 4], "output/kernel": [1, 60]}
+        made = [tf.compat.v1.get_variable(name, shape) for name, shape in shapes.items()]
+        for start, line in (
+            (settings(path, made[:1]), "variable words is"),  # A list that model_fn has filled.
+            (settings(path, None, {"terms": infos[1]["words"]}), "Key terms not found"),
+            (settings(path, None, {"output/kernel": columns}), "says old_vocab_size=70"),
+        ):
+            with pytest.raises(ValueError, match=line):
+                compare_graph.check_warm_start(start, ())
 
 
 def test_an_unfinished_prediction_does_not_affect_other_calls(trained):

@@ -252,15 +252,16 @@ def test_convert_detects_a_faulty_disk(saved, tmp_path, monkeypatch):
     add = writer.Writer.add
 
     def faulty(self, name, dtype, value, *place):
+        other.touch()  # Another process writes into a folder that did not exist before.
         add(self, name, dtype, value + 1 if name == "words/Adagrad" else value, *place)
 
     monkeypatch.setattr(writer.Writer, "add", faulty)
-    path = saved("mod")
-    before = sorted(tmp_path.rglob("*"))
-    message = error(source=path, destination=f"{tmp_path}/a/new", tables=["*"])
+    path, other = saved("mod"), tmp_path / "a" / "other"
+    kept = sorted([*tmp_path.rglob("*"), other.parent, other])
+    message = error(source=path, destination=f"{tmp_path}/a/b/new", tables=["*"])
     assert message.startswith("convert: words/Adagrad of the new checkpoint ")
     assert message.endswith(" is not what was written: the disk may be faulty.")
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == kept
 
 
 def test_a_convert_that_fails_at_its_end_leaves_no_file(saved, tmp_path):
@@ -297,11 +298,11 @@ def test_convert_refuses_a_path_that_is_a_pattern(tmp_path):
 def test_writer_begins_a_file_for_a_value_that_does_not_fit(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "CHUNK_BYTES", 64)
     with writer.Writer(f"{tmp_path}/model.ckpt-1") as out:
-        for name, size in zip("abcde", (40, 24, 8, 80, 8), strict=True):
+        for name, size in zip("abcdef", (40, 24, 8, 56, 80, 8), strict=True):
             out.add(name, tf.int8, np.zeros(size, np.int8))
         out.finish()
     files = sorted(tmp_path.glob("*.data-*"))
-    assert [file.stat().st_size for file in files] == [40 + 24, 8, 80, 8]
+    assert [file.stat().st_size for file in files] == [40 + 24, 8 + 56, 80, 8]
 
 
 @pytest.mark.slow

@@ -104,7 +104,8 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
         bias = v1.get_variable("bias", [5])
         later = v1.train.Saver([weight, v1.get_variable("helper", [1])])
         savers = [empty, listed, named, later]
-        v1.get_collection_ref(v1.GraphKeys.SAVERS).extend(savers)
+        of_all = v1.train.Saver(defer_build=True)  # Lists all variables when it is built.
+        v1.get_collection_ref(v1.GraphKeys.SAVERS).extend([*savers, of_all])
         found = saver.savers_of_program(None)
         tables = [*table, bias]
         saver.complete(found, tables, without="helper", on_tpu=False, training=False)
@@ -114,6 +115,7 @@ def test_complete_adds_embedding_variables_to_older_savers(tmp_path):
             shapes = {of_model: [2]} if of_model else {}
             shapes |= {} if one is later else {"table": [4, 3], "bias": [5]}
             assert tf.train.load_checkpoint(path).get_variable_to_shape_map() == shapes
+        assert of_all.saver_def is None  # It is not built yet.
         # A training saves, so even a later saver must have all variables.
         saver.complete([later], tables, "no such name", on_tpu=False, training=True)
         reader = tf.train.load_checkpoint(later.save(session, f"{tmp_path}/model.ckpt"))

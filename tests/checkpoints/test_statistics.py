@@ -6,6 +6,7 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from harness import normal, refusal
 from saved_values import MOD, WORDS, write
 
@@ -87,11 +88,11 @@ def test_statistics_find_slots_of_a_legacy_cpu_checkpoint(suffixes, starts, tmp_
     variables = {WORDS: normal(0, 6, 2)}
     for suffix, start in zip(suffixes, starts, strict=True):
         variables[WORDS + suffix] = np.full([6, 2], start, np.float32)
-        variables[WORDS + suffix][2:] += 1
-    variables[WORDS + suffixes[1]][1] += 1  # So all rows but row 0 were trained.
+        variables[WORDS + suffix][3:] += 1
+    variables[WORDS + suffixes[1]][2] += 1  # So all rows but rows 0 and 1 were trained.
     path = write(tmp_path / "a.ckpt", variables)
     (found,) = checkpoint.statistics(path)
-    assert (found.name, found.never_trained) == (WORDS, 1)
+    assert (found.name, found.never_trained) == (WORDS, 2)
     assert list(checkpoint.tables(path)) == [WORDS]
 
 
@@ -139,10 +140,11 @@ def test_table_needs_an_order_without_a_graph(tmp_path):
 
 
 def test_a_variable_that_the_graph_of_a_tpu_does_not_load_is_in_id_order(tmp_path):
-    path = write(tmp_path / "a.ckpt", {"words": BY_ID, "other": BY_ID}, hosts={"words": 4})
+    half = BY_ID.astype(tf.bfloat16.as_numpy_dtype)  # Exact, because these integers are small.
+    path = write(tmp_path / "a.ckpt", {"words": BY_ID, "other": half}, hosts={"words": 4})
     shutil.copy(f"{MOD}/model.ckpt-7.meta", f"{path}.meta")
-    for name in ("words", "other"):
-        np.testing.assert_array_equal(checkpoint.table(path, name), BY_ID)
+    for name, saved in (("words", BY_ID), ("other", half)):
+        np.testing.assert_array_equal(checkpoint.table(path, name), saved, strict=True)
 
 
 def test_table_refuses_an_order_that_contradicts_the_checkpoint(tmp_path):

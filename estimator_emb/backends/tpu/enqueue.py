@@ -189,4 +189,4 @@ def enqueue_op(
 def _with_one_dtype(tensors: list[Any]) -> list[Any]:
     # The op requires the same dtype for all tensors of a list.
     widest = max((tensor.dtype for tensor in tensors), key=lambda dtype: dtype.size)
-    return [tensor if tensor.dtype == widest else tf.cast(tensor, widest) for tensor in tensors]
+    return [tf.cast(tensor, widest) for tensor in tensors]

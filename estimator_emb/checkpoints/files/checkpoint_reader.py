@@ -4,6 +4,7 @@ TensorFlow's readers load a whole variable, or a whole saved slice, into memory.
 rows directly from the data files, so a table may be larger than memory.
 """
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -37,10 +38,9 @@ class CheckpointReader:
             name: tuple(shape) for name, shape in self._reader.get_variable_to_shape_map().items()
         }
         self.dtypes: dict[str, tf.DType] = self._reader.get_variable_to_dtype_map()
-        try:
-            self._index: bundle_index.Index | None = bundle_index.Index(path)
-        except bundle_index.UnknownFormat:
-            self._index = None
+        self._index: bundle_index.Index | None = None
+        with contextlib.suppress(bundle_index.UnknownFormat):
+            self._index = bundle_index.Index(path)
         self._files: dict[str, Any] = {}
         self._once: dict[Callable[..., Any], Any] = {}
         self._whole = functools.lru_cache(maxsize=1)(self.array)
@@ -101,7 +101,7 @@ class CheckpointReader:
                 values[both.start - start : both.stop - start] = piece
         return values
 
-    def rows_of_ids(self, name: str, start: int, end: int, hosts: int = 1) -> np.ndarray:
+    def rows_of_ids(self, name: str, start: int, end: int, hosts: int) -> np.ndarray:
         """Returns the rows of ids [start, end) of a variable in 'mod' order over `hosts` hosts."""
         if hosts == 1:
             return self.rows(name, start, end)

@@ -77,9 +77,7 @@ class Writer:
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             session.run(
                 tf.raw_ops.MergeV2Checkpoints(
-                    checkpoint_prefixes=self._prefixes,
-                    destination_prefix=merged,
-                    delete_old_dirs=False,
+                    checkpoint_prefixes=self._prefixes, destination_prefix=merged
                 )
             )
         self._merged = merged

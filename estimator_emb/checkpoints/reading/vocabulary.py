@@ -12,7 +12,7 @@ class Vocabulary:
     lines is accepted only with `allow_unlabelled`. The last rows then have no labels.
     """
 
-    def __init__(self, file: str, table: str, rows: int, allow_unlabelled: bool = False):
+    def __init__(self, file: str, table: str, rows: int, allow_unlabelled: bool):
         self.file = file
         self._owner = f"vocabulary {file!r} of table {table!r}"
         if not tf.io.gfile.exists(file) or tf.io.gfile.isdir(file):

@@ -53,7 +53,8 @@ def complete(
         by_definition = listed is None and saver.saver_def is not None
         if listed is None and not by_definition:
             continue
-        kept = _without(listed or (), without)
+        listed = listed or ()
+        kept = _without(listed, without)
         saved = {one.name for one in _flat(kept) if isinstance(one, tf.Variable)}
         missing = [
             one
@@ -67,7 +68,7 @@ def complete(
                 "that lacks them. Make it in the scaffold_fn of a TPUEstimatorSpec, which runs "
                 "when all variables exist, and give it all of them."
             )
-        if missing or len(kept) != len(listed or ()):
+        if missing or len(kept) != len(listed):
             saver._var_list = _with(kept, missing)
             saver.saver_def, saver._is_built = None, False
             saver.build()
