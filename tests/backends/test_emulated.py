@@ -292,9 +292,12 @@ def test_predict_refuses_an_estimator_spec_and_rows_of_unknown_number(tmp_path):
 
 
 def test_a_variable_that_becomes_nan_stops_training(tmp_path):
+    """Stock's message names a gradient, although its check reads the variable after a step."""
+
     def model_fn(features, labels, mode, params):
         w = v1.get_variable("w", initializer=1.0)
-        return harness.minimized(mode, tf.reduce_sum(features) + tf.sqrt(w - 1.0))  # Slope 1 / 0.
+        # The slope is 1 / 0. So step 1 makes w -infinity, and step 2 makes loss and w NaN.
+        return harness.minimized(mode, tf.reduce_sum(features) + tf.sqrt(w - 1.0))
 
     with pytest.raises(tf.errors.InvalidArgumentError, match="Gradient for w:0 is NaN"):
         unsaved(model_fn, tmp_path, 1).train(numbers(0), steps=2)

@@ -85,7 +85,7 @@ def test_names_in_a_function_where_stock_fails(tmp_path):
     """Stock creates the variables in the function's graph, where optimizers do not find them."""
     assert STOCK["other/in_a_function"] == {"error": "ValueError: No variables to optimize."}
     spelling = EVERY["other/in_a_function"]
-    names = STOCK["v2/one_layer"]["names"]
+    names = STOCK["v2/one_layer"]["names"]  # The same layer, outside of a function.
     assert variable_names(estimator(spelling, tmp_path), spelling.keys, "train") == names
 
 

@@ -212,7 +212,8 @@ def task(task_type, task_id, address, is_chief, global_id):
     return (CLUSTER, task_type, task_id, master, master, is_chief, 2, 3, global_id)
 
 
-EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)  # It must not see the cluster.
+# It must not see the cluster. So it counts no servers and no workers, and has no global number.
+EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,10 @@ EVALUATOR_TASK = ({}, "evaluator", 0, "", "", True, 0, 0, None)  # It must not s
     ],
 )
 def test_train_and_evaluate_as_independent_worker(module, monkeypatch, task_type, index, expected):
-    """A task has a copy of the estimator, with TF_CONFIG's cluster. Worker 1 is the fourth task."""
+    """A task has a copy of the estimator, with TF_CONFIG's cluster.
+
+    Global ids count the chief, then the evaluator and the workers, so worker 1 has number 3.
+    """
     monkeypatch.setenv("TF_CONFIG", json.dumps(tf_config(CLUSTER, task_type, index)))
     estimator = Estimator(Config("independent_worker", NO_EVALUATOR, Strategy()))
     module.train_and_evaluate(estimator, TRAIN_SPEC, "eval_spec", Executor)

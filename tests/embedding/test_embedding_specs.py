@@ -133,9 +133,9 @@ def test_lost_settings_are_reported(caplog, assert_recorded):
         assert_recorded(line)  # In messages.json: the setting, the effect, and advice.
     t, u, v, w = (got.features[f"x_{name}"].table.optimizer for name in "tuvw")
     assert (t.use_gradient_accumulation, t.clip_gradient_max) == (False, None)
-    assert u is None
-    assert 0 < v.initial_accumulator_value < 1e-37
-    assert w.slot_variable_creation_fn is None
+    assert u is None  # TensorFlow 2 has no momentum for tables.
+    assert 0 < v.initial_accumulator_value < 1e-37  # TensorFlow 2 refuses 0.
+    assert w.slot_variable_creation_fn is None  # Its TPUEmbedding creates the slots.
     assert harness.refusal(ValueError, embedding.to_tensorflow, spec, strict=True) == (
         "to_tensorflow: TensorFlow 2 has no counterpart of these settings.\n"
         + "\n".join(f"* {line}" for line in said)

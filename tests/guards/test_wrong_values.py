@@ -64,11 +64,14 @@ def test_weights_are_named_after_their_feature():
 
 
 def test_advice_is_added_to_an_error_once():
-    """An error of an evaluation inside a training passes through both calls."""
+    """An error of an evaluation inside a training passes through both calls.
+
+    `shortened` adds advice to some errors of a call. `known_errors` adds it to errors of a graph.
+    """
     for runs, error, advice, times in (
         (Runs.PLAIN, ValueError("must be from the same graph as", "more"), "graph of its own:", 1),
         (Runs.EMULATED, ValueError("has been marked as not fetchable", "more"), HOW_TO_OUTFEED, 1),
-        (Runs.LOCAL, ValueError("has been marked as not fetchable"), HOW_TO_OUTFEED, 0),
+        (Runs.LOCAL, ValueError("has been marked as not fetchable"), HOW_TO_OUTFEED, 0),  # No TPU.
         (Runs.TPU, RuntimeError("Cannot find any TPU cores"), HOW_TO_EMULATE, 1),
         (Runs.TPU, RuntimeError("of the program"), HOW_TO_EMULATE, 0),
     ):
