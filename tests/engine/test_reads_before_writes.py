@@ -33,15 +33,23 @@ def in_branch(variable):
         with held_back():
             return tf.identity(variable) * 1.0
 
-    return tf.cond(slowly(tf.constant(True)), late, lambda: tf.zeros([2]))
+    def never():  # A write that waits for an op in this branch would never run.
+        return tf.cond(tf.identity(True), lambda: variable * 1.0, lambda: tf.zeros([2]))
+
+    return tf.cond(slowly(tf.constant(True)), late, never)
 
 
 def in_loop(variable):
-    def body(i, total):
+    """Sums two times a half of the variable, in a loop in a loop."""
+
+    def inner(i, total):
         with held_back():
             return i + 1, total + tf.identity(variable) / 2.0
 
-    return tf.while_loop(lambda i, _: i < 2, body, [slowly(tf.constant(0)), tf.zeros([2])])[1]
+    def outer(i, total):
+        return tf.while_loop(lambda j, _: j <= i, inner, [i, total])
+
+    return tf.while_loop(lambda i, _: i < 2, outer, [slowly(tf.constant(0)), tf.zeros([2])])[1]
 
 
 READS = {
@@ -73,7 +81,7 @@ def by_branch(variable):
 
 def by_loop(variable):
     def body(i):
-        with tf.control_dependencies([variable.assign_add([0.5, 0.5])]):
+        with tf.control_dependencies([variable.assign_add(0.5 * tf.ones(variable.shape))]):
             return i + 1
 
     return tf.nest.flatten(tf.while_loop(lambda i: i < 2, body, [tf.constant(0)]))[0].op
@@ -128,13 +136,13 @@ def pairs():
             continue
         has_flow = not {"branch", "loop"}.isdisjoint((read, write))
         for version in (1, 2) if has_flow else (2,):
-            yield True, version, read, write
             # In TensorFlow, a function cannot capture a reference variable.
             if "function" not in (read, write) and (version == 1 or not has_flow):
                 yield False, version, read, write
+            yield True, version, read, write
 
 
-@pytest.mark.fast(4)
+@pytest.mark.fast(6)
 @pytest.mark.parametrize(("resource", "version", "read", "write"), pairs())
 def test_a_variable_is_read_first(resource, version, read, write):
     with control_flow(version), tf.Graph().as_default():
@@ -244,6 +252,32 @@ def test_a_read_after_a_loop_stays_after_it(resource, version, nested):
         write = tf.group(done)
         reads_before_writes.order([write, after, before])
         assert in_steps(write, after, before) == [AFTER, BEFORE]
+
+
+def test_each_iteration_of_a_loop_reads_before_it_writes():
+    with tf.Graph().as_default(), control_flow(1):
+        variable = variable_of(True, shape=[])
+
+        def body(i, total):
+            with held_back():
+                value = tf.identity(variable) * 1.0
+            with tf.control_dependencies([by_loop(variable)]):
+                return i + 1, total + value
+
+        total = tf.while_loop(lambda i, _: i < 2, body, [tf.constant(0), tf.zeros([])])[1]
+        reads_before_writes.order([total])
+        assert in_steps(total.op, total) == [[0.0 + 1.0, 2.0 + 3.0, 4.0 + 5.0]]
+
+
+def test_a_write_that_few_steps_fetch_waits_unless_it_may_initialize_the_variable():
+    with tf.Graph().as_default():
+        variable = variable_of(False)
+        with held_back():
+            value = tf.identity(variable) * 1.0
+        added, reset = v1.assign_add(variable, [1.0, 1.0]), v1.assign(variable, [0.0, 0.0])
+        reads_before_writes.order([value], [added, reset])
+        assert in_steps(added, value) == [BEFORE]
+    assert not reset.op.control_inputs
 
 
 @pytest.mark.parametrize("resource", [True, False])
@@ -356,28 +390,30 @@ def test_a_variable_of_another_process_is_read_alone(monkeypatch):
 
 def test_the_accesses_of_a_captured_variable_are_found():
     """The inner function captures the variable through the outer, which only calls the inner."""
-    graphs = []
-    with tf.Graph().as_default():
-        variable = v1.get_variable("v", [2], use_resource=True)
+    with tf.Graph().as_default() as graph:
+        graphs, variable = [graph], v1.get_variable("v", [2], use_resource=True)
+        twin = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="v")
+        tf.raw_ops.AssignVariableOp(resource=twin, value=[1.0, 2.0])
 
         @tf.function
         def outer():
             graphs.append(v1.get_default_graph())
-            handle = tf.identity(graphs[0].capture(variable.handle))
+            handle = tf.identity(graphs[1].capture(variable.handle))
             tf.function(lambda: inner(handle))()
 
         def inner(handle):
             graphs.append(v1.get_default_graph())
             value = tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
-            tf.raw_ops.AssignAddVariableOp(resource=handle, value=value)
+            tf.raw_ops.AssignAddVariableOp(resource=twin, value=value)
 
         outer.get_concrete_function()
     found = [list(accesses.variables_of(graph)) for graph in graphs]
-    assert [[one.name for one in of_graph] for of_graph in found] == [["v"], ["v"]]
+    assert [[one.name for one in of_graph] for of_graph in found] == [["v"]] * 3
     types = [[[op.type for op in ops] for ops in (one.reads, one.writes)] for (one,) in found]
+    of_graph = [["ReadVariableOp"], ["AssignVariableOp", "AssignVariableOp"]]
     of_outer = [[], ["StatefulPartitionedCall"]]  # A call that reads and writes is a write.
     of_inner = [["ReadVariableOp"], ["AssignAddVariableOp"]]
-    assert types == [of_outer, of_inner]
+    assert types == [of_graph, of_outer, of_inner]
 
 
 def test_an_op_may_get_a_list_of_reference_variables():
@@ -385,9 +421,11 @@ def test_an_op_may_get_a_list_of_reference_variables():
         refs = [v1.get_variable(name, [], use_resource=False)._ref() for name in "ab"]
         tf.raw_ops.RefSelect(index=0, inputs=refs)  # Passes one on, and neither reads nor writes.
         tf.raw_ops.SdcaShrinkL1(weights=refs, l1=0.5, l2=0.5)
-        found = [(one.reads, one.writes) for one in accesses.variables_of(graph)]
+        reader = tf.raw_ops.Neg(x=refs[0]).op  # Writes nothing, so it leaves no variable out.
+        found = [(one.reads, one.writes) for one in accesses.variables_of(graph, {reader})]
     types = [[[op.type for op in ops] for ops in of_variable] for of_variable in found]
-    assert types == [[[], ["Assign", "SdcaShrinkL1"]]] * 2  # Initializers assign.
+    writes = ["Assign", "SdcaShrinkL1"]  # Initializers assign.
+    assert types == [[["Neg"], writes], [[], writes]]
 
 
 def test_a_loop_of_v1_behind_a_trained_layer_trains_as_one_of_v2():

@@ -106,7 +106,8 @@ def _fetched(value: Any, depth: int = 3) -> Iterator[Fetched]:
     if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
         graph = tf.compat.v1.get_default_graph()
         element = getattr(value, "_as_graph_element", lambda: value)()
-        if isinstance(element, (tf.Tensor, tf.Operation)) and element.graph is graph:
+        # A hook may keep eager tensors, which have no graph, and eager variables: None.
+        if getattr(element, "graph", None) is graph:
             yield element
     elif depth and isinstance(value, (Mapping, list, tuple, set)):
         for part in value.values() if isinstance(value, Mapping) else value:
