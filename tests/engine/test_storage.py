@@ -217,7 +217,7 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
         made = storage.create(table, "t", name_as_part=False, servers=2)
         read = storage.read_table(made, tf.constant([1, 4]))
         # Server 2 is next in turn, so the server two places later is server 1.
-        after = storage.create(table_of(3), "after", False, servers=3, first_server=2)
+        after = storage.create(table_of(3000), "after", False, servers=3, first_server=2)
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
         whole = storage.StoredTable(**vars(table), variables=storage.create(table, "w", False))
         kernels = TensorFlowKernels([whole], 1, None)
