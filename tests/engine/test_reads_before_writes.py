@@ -139,7 +139,7 @@ def pairs():
             yield True, version, read, write
 
 
-@pytest.mark.fast(7)
+@pytest.mark.fast(5)
 @pytest.mark.parametrize(("resource", "version", "read", "write"), pairs())
 def test_a_variable_is_read_first(resource, version, read, write):
     with control_flow(version), tf.Graph().as_default():
