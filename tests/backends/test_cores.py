@@ -160,7 +160,8 @@ def test_cross_replica_sum_refuses_groups_computed_at_run_time():
 def test_every_core_draws_its_own_random_numbers(control_flow):
     def build(x):
         kept = tf.nn.dropout(tf.ones([100]), rate=0.5, seed=1)
-        drawn = lambda: tf.random.uniform([], seed=1)  # noqa: E731
+        scalar = tf.constant([], tf.int32)
+        drawn = lambda: tf.raw_ops.RandomUniform(shape=scalar, dtype=tf.float32, seed=1)  # noqa: E731
         add = lambda sum_: [sum_ + tf.cond(sum_ < 99, drawn, lambda: 0.0)]  # noqa: E731
         return kept, tf.while_loop(lambda sum_: sum_ < 20, add, [0.0])[0]
 
@@ -176,9 +177,11 @@ def test_core_0_writes_and_others_wait_for_it():
         x = cores.per_core([tf.constant(value, tf.float32) for value in VALUES[:2]])
         with cores.running():
             normal = v1.layers.batch_normalization(x, momentum=0.5, training=True, epsilon=0.0)
-            with tf.control_dependencies(v1.get_collection(v1.GraphKeys.UPDATE_OPS)):
+            check = tf.raw_ops.Assert(condition=x[0, 0] < 99, data=[x], name="check")
+            with tf.control_dependencies([*v1.get_collection(v1.GraphKeys.UPDATE_OPS), check]):
                 output = tf.identity(normal)
         (outputs,) = cores.replicate([output])
+        assert output.graph.get_operation_by_name("core_1/check")  # Each core runs its own.
         session.run(v1.global_variables_initializer())
         session.run(outputs[1])
         moving = v1.global_variables()[2]

@@ -129,7 +129,9 @@ def test_replicated_input_refuses_other_inputs(assert_recorded):
         assert_recorded(harness.refusal(ValueError, given, [1, 2], is_packed=True))
         handles = [v1.get_variable(name, [], use_resource=True).handle for name in "ab"]
         assert_recorded(harness.refusal(NotImplementedError, given, handles))
-        tensors = [tf.constant(1), tf.constant(2)]
+        with Cores().running(shard_context=False, numbered=True):  # A single core shares nothing.
+            assert given(handles[:1]).dtype == tf.resource
+        tensors = [tf.constant(1), given([1, 2])]
         within = tf.function(lambda: given(tensors), autograph=False)
         assert_recorded(harness.refusal(NotImplementedError, within))
 

@@ -312,7 +312,8 @@ def test_wrong_ids_on_the_tensor_core_are_refused():
     spec = ee.EmbeddingConfigSpec(
         [fc.embedding_column(item, 3, **on_core)], ee.AdagradParameters(0.1)
     )
-    ids = tf.SparseTensor(*harness.sparse([[1], [2, 3]]))
+    ids = tf.SparseTensor(*harness.sparse([[1], [2, 3], [4]]))
+    assert tensor_core.padded(spec, {"item": ids})["item"].shape == [3, 2]  # tensor_core_shape: 2.
     mask = "item__TENSOR_CORE_MASK"  # The key that TensorFlow gives to the column's mask.
     no_integers = "ids must be a SparseTensor or RaggedTensor of integers; got "
     for error, features, phrase in (

@@ -217,7 +217,7 @@ def test_shards_lie_on_the_parameter_servers_with_their_slots():
         made = storage.create(table, "t", name_as_part=False, servers=2)
         read = storage.read_table(made, tf.constant([1, 4]))
         # Server 2 is next in turn, so the server two places later is server 1.
-        after = storage.create(table_of(3), "after", False, servers=3, first_server=2)
+        after = storage.create(table_of(3000), "after", False, servers=3, first_server=2)
         gathers = [one.device for one in graph.get_operations() if one.type == "ResourceGatherNd"]
         whole = storage.StoredTable(**vars(table), variables=storage.create(table, "w", False))
         kernels = TensorFlowKernels([whole], 1, None)
@@ -266,7 +266,8 @@ def test_tables_larger_than_memory_are_refused(
     message = harness.refusal(MemoryError, estimator(tmp_path, device).train, both, max_steps=2)
     assert message.startswith(NEEDS) and divide in message
     assert_recorded(message)
-    assert any(", 30.0 MB with slots (Adam x 2)." in line for line in harness.said(caplog))
+    size = "2 tables, 250,010 rows, 2,500,100 parameters, 30.0 MB with slots (Adam x 2)"
+    assert f"Embedding tables train on the host: {size}." in harness.said(caplog)
     assert not list(tmp_path.glob("*.ckpt*"))
     monkeypatch.setattr(sizes, "machine_memory", lambda: 9_000_000)  # Predictions need no slots.
     message = harness.refusal(MemoryError, next, estimator(tmp_path, device).predict(both))

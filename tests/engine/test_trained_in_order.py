@@ -156,11 +156,11 @@ class SumsTable(harness.Fetches):
 
     def __init__(self):
         super().__init__(lambda: self.sum)
+        self.eager = [tf.constant(1.0), tf.Variable(1.0)]  # They are in no graph.
 
     def begin(self):
-        tables = [one for one in v1.trainable_variables() if one.shape == (3, 2)]
-        self.sum = tf.reduce_sum(tf.identity(tables[0]))
-        self.before_saved_read = [op.type for op in tables[0]._graph_element.op.control_inputs]
+        (self.table,) = (one for one in v1.trainable_variables() if one.shape == (3, 2))
+        self.sum = tf.reduce_sum(tf.identity(self.table))
 
 
 @pytest.mark.fast(2)
@@ -177,7 +177,7 @@ def test_a_hook_reads_a_table_before_its_update(tmp_path, monkeypatch, native, k
     np.testing.assert_allclose(hook.values, expected, rtol=1e-6)
     read = hook.sum.op.inputs[0].op.inputs[0].op  # Before the Sum and the Identity.
     assert read.type == "ReadVariableOp"
-    before_read = [op.type for op in read.control_inputs]
-    assert before_read == hook.before_saved_read == ["DisableCopyOnRead"]
+    for of_table in (read, hook.table._graph_element.op):
+        assert [op.type for op in of_table.control_inputs] == ["DisableCopyOnRead"]
     waiting = {op.type for op in read._control_outputs}
     assert waiting & {"HostTablesUpdate", "ResourceScatterUpdate"}  # Of C++, and of TensorFlow.

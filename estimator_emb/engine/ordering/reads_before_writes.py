@@ -106,7 +106,8 @@ def _fetched(value: Any, depth: int = 3) -> Iterator[Fetched]:
     if isinstance(value, (tf.Variable, tf.Tensor, tf.Operation)):
         graph = tf.compat.v1.get_default_graph()
         element = getattr(value, "_as_graph_element", lambda: value)()
-        if isinstance(element, (tf.Tensor, tf.Operation)) and element.graph is graph:
+        # A hook may keep eager tensors, which have no graph, and eager variables: None.
+        if getattr(element, "graph", None) is graph:
             yield element
     elif depth and isinstance(value, (Mapping, list, tuple, set)):
         for part in value.values() if isinstance(value, Mapping) else value:
@@ -259,16 +260,12 @@ class _Ordering:
             for op in self._step:
                 for previous in self._before[op]:
                     self._later.setdefault(previous, []).append(op)
-                if op.type in ("NextIteration", "RefNextIteration"):
-                    self._later.setdefault(op, []).extend(op.outputs[0].consumers())
 
         def precedes(op: tf.Operation) -> bool:
             return self._places.output_place(op).can_precede(place)
 
         def after(op: tf.Operation) -> list[tf.Operation]:
-            if precedes(op):
-                return []
-            return [later for later in self._later.get(op, ()) if later in self._step]
+            return [] if precedes(op) else self._later.get(op, [])
 
         return [op for op in structure.reached([read], after) if precedes(op)]
 

@@ -127,8 +127,6 @@ class OpPlaces:
         return self._outside.get(op, TOP)
 
     def _find(self, op: tf.Operation, before: Sequence[tf.Operation]) -> None:
-        if op.type in _EXITS:
-            before = [previous for previous in before if previous.type not in _BACKS]
         places = [place for previous in before if (place := self._outside.get(previous))]
         if any(previous.type in _SWITCHES for previous in before):
             places += [self._taken(tensor) for tensor in op.inputs if tensor.op in self._outside]

@@ -291,8 +291,9 @@ def _slots_of_program(
         )
     for name in names:
         variable = created[name]
-        is_resource = isinstance(variable, tf.Variable) and hasattr(variable, "handle")
-        if not is_resource or (variable.shape, variable.dtype) != (weights.shape, weights.dtype):
+        same = (weights.shape, weights.dtype)
+        # A reference variable has another dtype: float32_ref.
+        if not isinstance(variable, tf.Variable) or (variable.shape, variable.dtype) != same:
             raise ValueError(
                 f"{owner} must return a resource variable (use_resource=True) of the table's shape "
                 f"{weights.shape} and dtype {weights.dtype.name} for slot {name!r}; got "
