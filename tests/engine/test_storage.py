@@ -255,7 +255,7 @@ NEEDS = "The embedding tables need 30.0 MB with slots, and this machine has 25.0
 SERVERS = "divide them over parameter servers on several machines"
 
 
-@pytest.mark.parametrize(
+@pytest.mark.parametrize(  # Only use_tpu=False, here of device None, trains with servers.
     ("device", "divide"), [(None, SERVERS), ("host", f"{SERVERS}, with use_tpu=False")]
 )
 def test_tables_larger_than_memory_are_refused(

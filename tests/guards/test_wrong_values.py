@@ -53,21 +53,16 @@ def test_parts_of_unknown_shape_are_named():
 
 
 def test_weights_are_named_after_their_feature():
-    spec = ee.EmbeddingConfigSpec(
-        feature_to_config_dict={"x": ee.FeatureConfig("t", weight_key="w")},
-        table_to_config_dict={"t": ee.TableConfig(4, 2)},
-        optimization_parameters=ee.AdagradParameters(0.1),
-    )
+    spec = tables_spec({"t": ee.TableConfig(4, 2)}, ee.AdagradParameters(0.1))
+    spec.feature_to_config_dict["t"] = ee.FeatureConfig("t", weight_key="w")
     owner = batch_names.owner("features['w'] of core 1", tables_of(spec))
-    assert owner == "Feature x of table t: its weights w of core 1"
+    assert owner == "Feature t of table t: its weights w of core 1"
     assert batch_names.owner("features['y']", tables_of(spec)) == "features['y']"
 
 
 def test_advice_is_added_to_an_error_once():
-    """An error of an evaluation inside a training passes through both calls.
-
-    `shortened` adds advice to some errors of a call. `known_errors` adds it to errors of a graph.
-    """
+    """An error of an evaluation inside a training passes through both calls."""
+    # `shortened` adds advice to some errors of a call, and `known_errors` to some of a graph.
     for runs, error, advice, times in (
         (Runs.PLAIN, ValueError("must be from the same graph as", "more"), "graph of its own:", 1),
         (Runs.EMULATED, ValueError("has been marked as not fetchable", "more"), HOW_TO_OUTFEED, 1),
