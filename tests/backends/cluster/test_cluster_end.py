@@ -145,8 +145,9 @@ def test_a_trainer_says_when_it_has_trained(job, tmp_path, monkeypatch):
     executor = training._Executor(id_program.make(tmp_path, use_tpu=False), *specs)
     getattr(executor, f"run_{job}")()
     assert trained == [executor] and executor._watch._stopped.is_set()
-    said = executor._end_of_training()  # What a chief or a master wrote for the other tasks.
-    assert (executor._member._left.is_set(), said != "") == (job == "worker", job == "master")
+    leaves, said = executor._member._left.is_set(), executor._end_of_training()
+    # `said`: what a chief or a master has written for the other tasks.
+    assert (leaves, said != "") == (job == "worker", job == "master")
     # A hook stops a worker when the chief ends the training.
     assert (executor._member in executor._train_hooks) == leaves
 
