@@ -112,7 +112,9 @@ def _ops(value: Any) -> Iterator[tf.Operation]:
     if isinstance(value, tf.Operation):
         yield value
     elif isinstance(value, (tf.Tensor, tf.Variable)):
-        yield value.op
+        op = getattr(value, "op", None)  # A hook may keep eager tensors, which have no op.
+        if op is not None:
+            yield op
     elif isinstance(value, Mapping):
         yield from _ops([*value.values()])
     elif isinstance(value, (list, tuple)):

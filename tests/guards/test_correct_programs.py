@@ -278,7 +278,7 @@ def test_variables_that_the_program_may_set_are_not_named(caplog):
 
 def test_what_an_evaluation_or_a_hook_runs_by_name_causes_no_warning(caplog):
     """A training also builds the metrics and hooks of evaluations, which only those run."""
-    facts = Facts(Call(Runs.LOCAL, mode="train"))
+    facts, eager = Facts(Call(Runs.LOCAL, mode="train")), [tf.constant(1.0), tf.Variable(1.0)]
     with tf.Graph().as_default():
         x = v1.placeholder(tf.float32, [4, 3])
         with tf.control_dependencies([tf.print("x", x), tf.debugging.assert_less(x, 100.0)]):
@@ -287,8 +287,9 @@ def test_what_an_evaluation_or_a_hook_runs_by_name_causes_no_warning(caplog):
         of_tpu = (v1.metrics.mean, {"values": seen})
         steps.unshown_calls(facts, ee.TPUEstimatorSpec(**given, eval_metrics=of_tpu))
         for kind, names in (("evaluation", ["seen"]), ("training", {"a tag": "seen:0"})):
-            hooks = {f"{kind}_hooks": [v1.train.LoggingTensorHook(names, every_n_iter=1)]}
-            steps.unshown_calls(facts, ee.EstimatorSpec(**given, **hooks))
+            hook = v1.train.LoggingTensorHook(names, every_n_iter=1)
+            hook.eager = eager  # Of no graph.
+            steps.unshown_calls(facts, ee.EstimatorSpec(**given, **{f"{kind}_hooks": [hook]}))
         total = v1.get_variable("total", [4, 3], trainable=False)  # Of a metric of the program.
         metrics = {"total": (total.read_value(), total.assign_add(seen))}
         spec = ee.EstimatorSpec(**given, eval_metric_ops=metrics)

@@ -107,9 +107,8 @@ def test_nan_in_sparse_and_ragged_features_is_located(tmp_path):
 
     batch = {"sparse": sparse, "ragged": ragged}
     lines = failure(make("plain", tmp_path, outputs), input_of(batch))
-    for line, (name, place) in zip(
-        lines[1:3], {"sparse": [2, 2], "ragged": [2, 2, 0]}.items(), strict=True
-    ):
+    places = {"sparse": [2, 2], "ragged": [2, 2, 0]}
+    for line, (name, place) in zip(lines[1:3], places.items(), strict=True):
         assert line.startswith(f"features['x']['{name}']: nan in sample 2, at {place}, and 1 such")
 
 
