@@ -193,8 +193,8 @@ def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
         table = listed.pop("words/part_0" if way == "emulated" else "words")
         return scaffold(saver=tf.compat.v1.train.Saver({**listed, "old_words": table}))
 
-    def reshaping():  # It lists all variables when it is built.
-        return scaffold(saver=tf.compat.v1.train.Saver(reshape=True, defer_build=True))
+    def reshaping(defer_build=False):  # It lists all variables when it is built.
+        return scaffold(saver=tf.compat.v1.train.Saver(reshape=True, defer_build=defer_build))
 
     def in_collection():
         tf.compat.v1.add_to_collection(tf.compat.v1.GraphKeys.SAVERS, OwnSaver())
@@ -214,7 +214,7 @@ def test_compares_only_variables_that_the_programs_saver_restores(way, trained):
     if way == "host":  # TensorFlow does not reshape parts of variables, as on an emulated TPU.
         call("evaluate", make(trained, way, rows=100, dimension=2, scaffold_fn=reshaping))
     # 60 * 4 numbers cannot be reshaped from 50 * 4.
-    message = refused("evaluate", make(trained, way, rows=60, scaffold_fn=reshaping))
+    message = refused("evaluate", make(trained, way, rows=60, scaffold_fn=lambda: reshaping(True)))
     assert "variable words is [60, 4] here and [50, 4] in the checkpoint" in message
 
 

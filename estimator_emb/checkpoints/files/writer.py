@@ -77,7 +77,9 @@ class Writer:
         with tf.Graph().as_default(), tf.compat.v1.Session() as session:
             session.run(
                 tf.raw_ops.MergeV2Checkpoints(
-                    checkpoint_prefixes=self._prefixes, destination_prefix=merged
+                    checkpoint_prefixes=self._prefixes,
+                    destination_prefix=merged,
+                    delete_old_dirs=False,
                 )
             )
         self._merged = merged
