@@ -126,7 +126,6 @@ def _rare_garbage_collection():
 
     Otherwise each full collection would visit TensorFlow's half a million objects.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 5, 5)
     gc.enable()

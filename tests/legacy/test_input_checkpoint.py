@@ -191,15 +191,12 @@ def test_a_killed_training_equals_an_uninterrupted_training(
     kills = [
         kill_while_saving(0, "before_save"),
         kill_while_saving(0, "after_save"),
-        KillAfterStep(0),
         kill_while_saving(2, "before_save"),
         KillAfterStep(5),
         kill_while_saving(6, "after_save"),
-        KillAfterStep(8),
         kill_while_saving(10, "before_save"),
-        KillAfterStep(11),
     ]
-    for kill in kills if way == "plain" else kills[3:5]:
+    for kill in kills if way == "plain" else kills[2:4]:
         by_hook = isinstance(kill, KillAfterStep)
         killed(make(tmp_path, **WAYS[way]), **{"hooks" if by_hook else "saving_listeners": [kill]})
     train(make(tmp_path, **WAYS[way]))

@@ -58,6 +58,8 @@ int copied(const std::shared_ptr<int>& one, int n) {
 """g++ 11 and later links this with GLIBC_2.32 and GLIBCXX_3.4.29. OWN_SYMBOLS replaces both."""
 
 
+@pytest.mark.any_version
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("g++"), reason="There is no g++.")
 def test_wheel_libraries_need_only_old_symbols(tmp_path):
     symbols = build.Unit(SYMBOLS, ("-O1",))  # As the ops. Without it, g++ 15 adds assertions.

@@ -32,7 +32,8 @@ def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
 def test_kernels_equal_the_ops_beyond_the_cpu_cache(dimension, positions):
     """The activations of a feature of one id, or of sequences, take over 1 MB."""
     rng = np.random.default_rng(dimension)
-    shape = [40_000] if positions is None else [6_000, positions]
+    size = 320_000 // dimension
+    shape = [size] if positions is None else [size // positions, positions]
     ids = rng.integers(0, 5000, shape)
     feature = {"max_sequence_length": positions or 0}
     spec = one_table(ee.AdagradParameters(0.1), 5000, dimension, feature=feature)
