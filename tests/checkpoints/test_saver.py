@@ -204,9 +204,6 @@ def test_a_single_async_hook_saves_each_step(kind, writing, tmp_path):
             threads = vars(async_hook)  # In our hook, or in TensorFlow 2.15's.
             (threads.get("_thread") or threads.get("_save_thread")).join()
 
-        def after_run(self, run_context, run_values):
-            self.before_run(run_context)
-
     async_hook = kind(str(tmp_path), save_steps=1)
     estimator = make(tmp_path)
     hooks = [async_hook, Wait()]

@@ -204,8 +204,7 @@ def test_a_reader_of_a_reference_variable_may_wait_for_its_write(rows):
 def test_no_step_copies_a_large_reference_variable_for_a_fetch(rows, copies):
     with tf.Graph().as_default() as graph:
         variable = v1.get_variable("v", initializer=tf.zeros([rows]), use_resource=False)
-        value = tf.identity(variable) * 2.0
-        reads_before_writes.order([variable.assign_add(tf.ones_like(variable)).op], [value])
+        reads_before_writes.order([variable.assign(variable + 1.0).op], [variable * 2.0])
     assert [op.type for op in graph.get_operations()].count("DeepCopy") == copies
 
 

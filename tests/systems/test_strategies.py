@@ -105,7 +105,7 @@ def branching_model(features, labels, mode, spec):
     return spec(mode, loss=loss, train_op=train_op)
 
 
-@pytest.mark.parametrize("kind", ["plain", pytest.param("local", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["plain", "local"])
 def test_a_strategys_model_branches_and_causes_no_warning(kind, installed, tmp_path, caplog):
     """The log has no line of AutoGraph, and no warning of TensorFlow about the global step.
 

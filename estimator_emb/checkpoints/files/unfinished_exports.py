@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 _FOLDER = "_estimator_emb_export"
-"""The estimator's attribute that holds the folder of its current export."""
+"""The estimator's attribute that holds the folder of its last export. A finished one is renamed."""
 
 
 def note(estimator: Any, builder: Any) -> None:
@@ -25,5 +25,3 @@ def removed_after_error(estimator: Any) -> Iterator[None]:
             with contextlib.suppress(tf.errors.OpError):
                 tf.io.gfile.rmtree(folder)
         raise
-    finally:
-        vars(estimator).pop(_FOLDER, None)
