@@ -249,6 +249,22 @@ def test_a_saver_of_a_hook_gets_the_tables_made_after_it(tmp_path):
     np.testing.assert_allclose(got["t"], [[row] * 2] * 3 + [[1, 1], [row] * 2], rtol=1e-6)
 
 
+def test_a_spec_of_another_thread_replaces_no_host_call(tmp_path):
+    """tensorflow-estimator calls the host_call of the last spec that was made in the process."""
+    called = []
+
+    def model_fn(features, labels, mode, params):
+        loss = tf.reduce_sum(features["x"] * tf.compat.v1.get_variable("w", initializer=1.0))
+        calls = {"host_call": (lambda loss: called.append(loss.shape) or loss, [loss[None]])}
+        spec = harness.minimized(mode, loss, **calls)
+        harness.minimized(mode, loss)  # As the other thread, meanwhile.
+        return spec
+
+    data = harness.input_fn_of([({"x": np.ones(4, np.float32)}, np.ones(4))])
+    harness.estimator(model_fn, None, tmp_path).train(data, steps=1)
+    assert called == [[1]]
+
+
 def test_train_batch_size_is_optional(tmp_path, caplog):
     """With `use_tpu=False`. Stock tensorflow-estimator fails then when it first logs its speed."""
     logging_each_step = harness.SILENT | {"log_step_count_steps": 1}

@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from estimator_emb.compat import custom_gradients, legacy_optimizers
+from estimator_emb.compat.internals.estimators import AnyTPUEstimatorSpec
 from estimator_emb.compat.internals.graphs import fn_args
 from estimator_emb.engine.cores import Cores
 from estimator_emb.engine.engine import PendingLookup, TableStep
@@ -154,7 +155,12 @@ def drive(runner: Runner, tables: TableStep | None) -> Any:
         trained = call.training
         after = live.update(replicas.spec, replicas.gradients) if trained else live.checked
     graph.knows(replicas.losses, live)
-    return runner.step(replicas.spec, after)
+    step = runner.step(replicas.spec, after)
+    if isinstance(step, AnyTPUEstimatorSpec):
+        # tensorflow-estimator keeps both on the class: those of the last spec that any thread made.
+        calls = {"eval_metrics": step.eval_metrics, "host_call": step.host_call}
+        step._host_calls = {name: call for name, call in calls.items() if call is not None}
+    return step
 
 
 def _checked(runner: Runner, batch: ModelBatch, pending: PendingLookup | None) -> ModelBatch:

@@ -149,7 +149,7 @@ def _say_untrained(call: str, model_dir: str, warm_start: Any) -> None:
         )
         return
     logger.warning(
-        "%s All weights have their initial values, mostly random, and the results mean nothing. "
+        "%s Weights that the program does not load itself have initial values, mostly random. "
         "Train first, or give the model_dir of a training, a checkpoint_path or warm_start_from.",
         begin,
     )
