@@ -60,7 +60,7 @@ class TPUEstimator(StockTPUEstimator):
       batch_axis: the axis of the samples for each input, if input_fn is called once for each
         core. None means axis 0.
       eval_on_tpu: False evaluates on the host.
-      export_to_tpu: adds a graph for TPUs to SavedModels. It has no effect without a TPU.
+      export_to_tpu: adds a graph for TPUs to SavedModels. Unused with host tables or emulated TPUs.
       export_to_cpu: adds a graph for CPU and GPU to SavedModels.
       warm_start_from: where the variables start: a checkpoint, a folder of checkpoints or
         SavedModel, or `WarmStartSettings`.

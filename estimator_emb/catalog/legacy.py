@@ -26,10 +26,11 @@ TREES = (
     "tensorflow-decision-forests trains such models."
 )
 
+TPU_EMBEDDING = "tensorflow.python.tpu.tpu_embedding"
 LACKING = (
     "tensorflow.python.distribute.estimator_training",
     "tensorflow.python.tpu.session_support",
-    "tensorflow.python.tpu.tpu_embedding",
+    TPU_EMBEDDING,
     "tensorflow.python.tpu.tpu_embedding_gradient",
 )
 """Modules that tensorflow-estimator imports and that TensorFlow >= 2.16 no longer has."""

@@ -24,6 +24,7 @@ from estimator_emb.legacy import (
     keras_overrides,
     plain_estimators,
     text_frames,
+    tpu_embedding,
 )
 from estimator_emb.reporting import console
 from estimator_emb.spec import config, options
@@ -89,6 +90,7 @@ def install(tf_v1: bool = False, contrib: str | None = None) -> None:
       `RunConfig` and `experimental.EmbeddingConfigSpec` of estimator_emb.
     * `tf.compat.v1.tpu.experimental` has every optimizer class of the legacy vocabulary, and
       `tf.data.experimental` has our `CheckpointInputPipelineHook`.
+    * `tensorflow.python.tpu.tpu_embedding` has our configs, optimizer classes and `TPUEmbedding`.
     * `tensorflow_estimator.python.estimator` has the classes of estimator_emb. So do its old names
       `tensorflow.python.estimator` and `tensorflow.python.tpu.tpu_estimator`.
     * Names that moved inside `tensorflow.python` also exist at their old places (`catalog.moved`).
@@ -152,16 +154,22 @@ def _replace_modules(changes: Changes) -> None:
     for name, replaced in legacy.REPLACED.items():
         ours = {one: _OURS[one] for one in replaced.split()}
         ours |= _OPTIMIZERS if name == legacy.EMBEDDING else {}
-        name = f"{legacy.ESTIMATOR}.{name}"
-        shared = SharedModule(importlib.import_module(name), ours)
-        changes.set_module(name, shared)
-        parent, _, leaf = name.rpartition(".")
-        changes.set_attribute(importlib.import_module(parent), leaf, shared)
+        _share(changes, f"{legacy.ESTIMATOR}.{name}", ours)
+    if importlib.import_module(legacy.TPU_EMBEDDING) is not tpu_embedding:  # TensorFlow 2.15's.
+        ours = {name: one for name, one in vars(tpu_embedding).items() if name[:2] != "__"}
+        _share(changes, legacy.TPU_EMBEDDING, ours)
     for api in (legacy.API_V1, "tensorflow_estimator._api.v1.estimator"):
         for path, api_names in _API_REPLACED.items():
             module = importlib.import_module(f"{api}.{path}")
             for name in api_names:
                 changes.set_attribute(module, name, _OURS[name])
+
+
+def _share(changes: Changes, name: str, ours: dict[str, Any]) -> None:
+    shared = SharedModule(importlib.import_module(name), ours)
+    changes.set_module(name, shared)
+    parent, _, leaf = name.rpartition(".")
+    changes.set_attribute(importlib.import_module(parent), leaf, shared)
 
 
 def _alias_modules(changes: Changes) -> None:

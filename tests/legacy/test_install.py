@@ -56,7 +56,7 @@ EVERY_NAME = """
     import tensorflow.python.estimator.tpu.tpu_estimator as very_old
     from tensorflow_estimator.python.estimator import estimator as new
     assert old is new and old_config is tpu_config and tpu_estimator is old_tpu is very_old
-    assert async_checkpoint.AsyncCheckpointSaverHook and tpu_embedding.TableConfig
+    assert async_checkpoint.AsyncCheckpointSaverHook and tpu_embedding.TableConfig is ee.TableConfig
 
     everything = {}
     exec("from tensorflow_estimator.python.estimator.tpu.tpu_estimator import *", everything)
@@ -155,6 +155,14 @@ def test_a_replaced_module_shares_all_but_the_replaced_names(installed):
     assert "TPUEstimator" in shared.__all__ and "_Inputs" not in shared.__all__
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         shared.nonsense  # noqa: B018
+
+
+def test_tpu_embedding_takes_our_parameters_until_uninstall(installed):
+    module = sys.modules["tensorflow.python.tpu.tpu_embedding"]
+    parameters = tf.compat.v1.tpu.experimental.AdagradParameters(0.1)
+    assert module.TableConfig(5, 2, optimization_parameters=parameters)[-1] == parameters
+    ee.uninstall()
+    assert ("estimator_emb" in sys.modules[module.__name__].__file__) is not harness.IS_2_15
 
 
 def test_classes_by_their_legacy_names_can_be_subclassed(installed, tmp_path):
