@@ -114,7 +114,7 @@ class CoresOfTPU(driver.Runner):
             self._execution.running(),
             self._computation.recording(),
             self.cores.running(numbered=True),
-            _resource_variables(),
+            _variables_of_loop(),
         ):
             yield
 
@@ -333,14 +333,21 @@ def _with_steps_per_call(hook: Any, estimator: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _resource_variables() -> Iterator[None]:
+def _variables_of_loop() -> Iterator[None]:
+    """Enters a context that creates variables as in a TPU's loop: resources, read at each use."""
     scope = tf.compat.v1.get_variable_scope()
     default = scope.use_resource
     scope.set_use_resource(True)
     try:
-        yield
+        with tf.variable_creator_scope(_uncached):
+            yield
     finally:
         scope.set_use_resource(default)
+
+
+def _uncached(create: Callable[..., Any], **kwargs: Any) -> Any:
+    # `dynamic_rnn` sets a caching device, except in a loop. A cached value misses later writes.
+    return create(**{**kwargs, "caching_device": None})
 
 
 def _real(prediction: tf.Tensor, real: Any) -> tf.Tensor:
