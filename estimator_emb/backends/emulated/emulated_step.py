@@ -172,6 +172,7 @@ class CoresOfTPU(driver.Runner):
 
     def _train(self, spec: Any, update: tf.Operation | None) -> EstimatorSpec:
         step = self._execution.whole_step([spec.train_op, *([] if update is None else [update])])
+        create_or_get_iterations_per_loop()  # An op of scaffold_fn may initialize local variables.
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_call = getattr(spec, "host_call", None) if self.graph.call.is_chief else None
         host_ops = self._on_host("host_call", host_call, after=step)
