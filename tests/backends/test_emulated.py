@@ -149,6 +149,18 @@ def test_hooks_fire_once_a_loop_and_the_log_counts_its_steps(tmp_path, monkeypat
     assert steps == ["step 3 of 7", "step 6 of 7", "step 7 of 7", "step 7 of 7"]
 
 
+def test_a_variable_of_an_rnn_is_read_after_the_step(tmp_path):
+    def model_fn(features, labels, mode, params):
+        cell = v1.nn.rnn_cell.BasicRNNCell(1, tf.identity)
+        (y,), _ = v1.nn.static_rnn(cell, [features[:, None]], dtype=tf.float32)
+        spec, (_, bias) = harness.minimized(mode, tf.reduce_sum(y)), v1.trainable_variables()
+        with tf.control_dependencies([spec.train_op]):
+            return spec._replace(train_op=v1.get_variable("seen", [1]).assign(bias).op)
+
+    make(model_fn, tmp_path, 2, batch=4).train(numbers(1, 2, 3, 4), steps=1)
+    assert harness.saved(tmp_path, 1)["seen"] == -2  # Each core has 2 samples, of slope 1.
+
+
 def test_iterations_per_loop_may_be_a_duration(tmp_path):
     hook, run = harness.Reads(v1.train.get_global_step), {**harness.SILENT, "save_summary_steps": 1}
     estimator = make(one_weight(), tmp_path, 1, batch=4, tpu={"iterations_per_loop": "1h"}, run=run)

@@ -219,7 +219,7 @@ def test_queues_are_refused_or_warned_of(in_loop, as_tensors, tmp_path, monkeypa
 
 
 def reads(loss):
-    """Reads a variable, and ops outside of the loop, when the session begins and in hooks."""
+    """Reads variables, and ops outside of the loop, when the session begins and in hooks."""
     w = v1.global_variables()[-1]
     with tf.init_scope():
         lifted = tf.constant(2.0) + 1.0
@@ -228,7 +228,7 @@ def reads(loss):
 
     def scaffold_fn():
         tf.identity(w) + lifted + free
-        return v1.train.Scaffold()
+        return v1.train.Scaffold(local_init_op=v1.local_variables_initializer())
 
     hooks = [Fetches(lifted), Fetches(free, makes=True)]
     return {"scaffold_fn": scaffold_fn, "training_hooks": hooks}

@@ -114,7 +114,7 @@ class CoresOfTPU(driver.Runner):
             self._execution.running(),
             self._computation.recording(),
             self.cores.running(numbered=True),
-            _resource_variables(),
+            _variables_of_loop(),
         ):
             yield
 
@@ -172,6 +172,7 @@ class CoresOfTPU(driver.Runner):
 
     def _train(self, spec: Any, update: tf.Operation | None) -> EstimatorSpec:
         step = self._execution.whole_step([spec.train_op, *([] if update is None else [update])])
+        create_or_get_iterations_per_loop()  # An op of scaffold_fn may initialize local variables.
         scaffold = self._scaffold(getattr(spec, "scaffold_fn", None))
         host_call = getattr(spec, "host_call", None) if self.graph.call.is_chief else None
         host_ops = self._on_host("host_call", host_call, after=step)
@@ -333,14 +334,21 @@ def _with_steps_per_call(hook: Any, estimator: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _resource_variables() -> Iterator[None]:
+def _variables_of_loop() -> Iterator[None]:
+    """Enters a context that creates variables as in a TPU's loop: resources, read at each use."""
     scope = tf.compat.v1.get_variable_scope()
     default = scope.use_resource
     scope.set_use_resource(True)
     try:
-        yield
+        with tf.variable_creator_scope(_uncached):
+            yield
     finally:
         scope.set_use_resource(default)
+
+
+def _uncached(create: Callable[..., Any], **kwargs: Any) -> Any:
+    # `dynamic_rnn` sets a caching device, except in a loop. A cached value misses later writes.
+    return create(**{**kwargs, "caching_device": None})
 
 
 def _real(prediction: tf.Tensor, real: Any) -> tf.Tensor:
