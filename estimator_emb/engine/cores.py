@@ -396,6 +396,12 @@ def _constant(owner: str, value: Any) -> list[list[int]]:
     return known.tolist()
 
 
+def parts_of(value: tf.Tensor, cores: int, axis: int = 0) -> list[tf.Tensor]:
+    """Divides a batch among cores."""
+    # TensorFlow's graph optimizer makes tf.stack([x, x]) repeat the first output of x's op.
+    return [tf.ensure_shape(part, part.shape) for part in tf.split(value, cores, axis)]
+
+
 def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
     """Returns the ops between `sources` and `wanted`, in the order of their creation.
 

@@ -26,7 +26,7 @@ from estimator_emb.compat.internals.graphs import output_context
 from estimator_emb.engine import bad_input, inputs, integers, lookup, summaries, tensor_core
 from estimator_emb.engine import rates as learning_rates
 from estimator_emb.engine.alone import ALONE, Alone
-from estimator_emb.engine.cores import Cores, wire
+from estimator_emb.engine.cores import Cores, parts_of, wire
 from estimator_emb.engine.dropped import DroppedIds
 from estimator_emb.engine.gradient_capture import GradientCapture
 from estimator_emb.engine.kernels import Factory, Kernels, TensorFlowKernels
@@ -180,7 +180,7 @@ class TableStep:
 
     def slices(self, of_batch: tf.Tensor) -> list[tf.Tensor]:
         count = len(self.cores.own)
-        return [of_batch] if count == 1 else tf.split(of_batch, count)
+        return [of_batch] if count == 1 else parts_of(of_batch, count)
 
 
 @dataclasses.dataclass(eq=False)

@@ -220,7 +220,7 @@ def sliced(rows, samples, size):
 
 
 @pytest.mark.parametrize("pipeline", [PIPELINES.PER_HOST_V1, PIPELINES.PER_HOST_V2])
-@pytest.mark.parametrize("cores", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 4))])
+@pytest.mark.parametrize("cores", [2, *(harness.slow(n) for n in (1, 4))])
 def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipeline, tmp_path):
     """10 samples make two batches of 4 and one of 2, padded to 4 samples."""
 
@@ -229,7 +229,7 @@ def test_predicted_rows_that_are_not_samples_are_sliced_like_samples(cores, pipe
         predictions = {  # A row for each sample, a row for each core, and two for each sample.
             "x": features["x"] * 2.0,
             "core": tf.reshape(tf.reduce_max(features["x"]), [1]),
-            "pairs": tf.reshape(features["x"] + [[0.0, 0.5]], [-1]),
+            "pairs": tf.reshape(tf.stack([features["x"]] * 2, 1) + [[0.0], [0.5]], [-1]),
         }
         return ee.TPUEstimatorSpec(mode, predictions=predictions)
 

@@ -25,7 +25,7 @@ from estimator_emb.compat.internals.graphs import data_nest, not_converted
 from estimator_emb.compat.internals.tpu_estimator import Inputs, TPUContext
 from estimator_emb.engine import structure_checks
 from estimator_emb.engine.bad_input import require
-from estimator_emb.engine.cores import Cores
+from estimator_emb.engine.cores import Cores, parts_of
 from estimator_emb.engine.inputs import SparsePlaces
 from estimator_emb.guards.checks import batch_names
 from estimator_emb.reporting import error_notes
@@ -286,7 +286,7 @@ def _split(batch: _Batch, batch_axis: Sequence[int] | None, count: int, size: in
         )
     samples = None if any(axes) else size
     with batch_names.compared(batch["features"], batch.get("labels"), samples):
-        pieces = [tf.split(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
+        pieces = [parts_of(value, count, axis) for value, axis in zip(flat, axes, strict=True)]
     # `pieces` may be empty. Each core then gets an empty batch.
     return [
         data_nest.pack_sequence_as(batch, [piece[core] for piece in pieces])
