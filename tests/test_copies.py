@@ -113,7 +113,7 @@ def test_a_copied_run_config_keeps_its_tpu_config():
         assert copied.model_dir == "/nowhere"
 
 
-@pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cores", [None, harness.slow(2)])
 def test_a_copied_estimator_with_a_copied_spec_trains_like_the_original(cores, tmp_path):
     spec = of_dicts()._replace(profile_data_directory=None)  # "/nowhere" cannot be written.
     model_fn, run = harness.gradient_model_fn(["x"]), harness.SILENT

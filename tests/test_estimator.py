@@ -62,7 +62,7 @@ def trained(tmp_path_factory):
     return of
 
 
-@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", [None, harness.slow("host")])
 def test_model_fn_gets_activations_and_params(device, trained):
     """Expects 4 samples in a batch, 3 columns of each table, and at most 2 ids in a sequence."""
     _, ((features, params), *_) = trained(device)
@@ -77,7 +77,7 @@ def test_model_fn_gets_activations_and_params(device, trained):
         params["context"].current_input_fn_deployment()
 
 
-@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", [None, harness.slow("host")])
 def test_evaluation_and_predictions_equal_numpy(device, trained):
     data, (folder, _) = batches(3), trained(device)
     estimator = make(folder, device, PARAMETERS)
@@ -255,8 +255,8 @@ def test_a_spec_of_another_thread_replaces_no_host_call(tmp_path):
 
     def model_fn(features, labels, mode, params):
         loss = tf.reduce_sum(features["x"] * tf.compat.v1.get_variable("w", initializer=1.0))
-        calls = {"host_call": (lambda loss: called.append(loss.shape) or loss, [loss[None]])}
-        spec = harness.minimized(mode, loss, **calls)
+        call = lambda loss: called.append(loss.shape) or loss  # noqa: E731
+        spec = harness.minimized(mode, loss, host_call=(call, [loss[None]]))
         harness.minimized(mode, loss)  # As the other thread, meanwhile.
         return spec
 

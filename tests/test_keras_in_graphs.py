@@ -186,9 +186,7 @@ def test_add_variable_works_in_a_graph(session):
     np.testing.assert_array_equal(session.run(ones + momentum), [1, 1])  # Momentum begins at 0.
 
 
-@pytest.mark.parametrize(
-    "shards", [2, *(pytest.param(n, marks=pytest.mark.slow) for n in (None, 1))]
-)
+@pytest.mark.parametrize("shards", [2, harness.slow(None), harness.slow(1)])
 @pytest.mark.parametrize("aggregate", [True, False])
 def test_gradients_are_summed_over_tpu_cores(shards, aggregate, monkeypatch):
     """The cross-core sum has no CPU kernel. Here, a product by the number of cores replaces it."""
@@ -259,11 +257,7 @@ def estimator(options, model_dir, device, callable_loss=False):
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "name, device, callable_loss",
-    [
-        ("everything", "host", False),
-        ("everything", None, True),
-        pytest.param("constant", None, False, marks=pytest.mark.slow),
-    ],
+    [("everything", "host", False), ("everything", None, True), ("constant", None, False)],
 )
 def test_estimator_with_embedding_tables_resumes(name, device, callable_loss, tmp_path):
     """Four steps in two trainings equal Keras's Adagrad, with gradient descent for the table."""

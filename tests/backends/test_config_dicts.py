@@ -109,9 +109,9 @@ def test_config_dicts_with_all_fields_work_in_all_modes(tmp_path):
     ("shape", "cores", "weighted"),
     [
         ([4, 1], 2, True),
-        pytest.param([None, None], None, False, marks=pytest.mark.slow),
-        pytest.param([None, 1], None, True, marks=pytest.mark.slow),
-        pytest.param([4, 1], None, False, marks=pytest.mark.slow),
+        harness.slow([None, None], None, False),
+        harness.slow([None, 1], None, True),
+        harness.slow([4, 1], None, False),
     ],
     ids=str,
 )

@@ -88,7 +88,7 @@ def check_seen_as_on_a_tpu(emulating, hosts, described, tmp_path, monkeypatch):
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("hosts", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("hosts", [harness.slow(1), 2])
 @pytest.mark.parametrize("pipeline", ["PER_SHARD_V1", "PER_HOST_V1", "PER_HOST_V2", "BROADCAST"])
 def test_input_fn_sees_what_it_sees_on_a_tpu(pipeline, hosts, tmp_path, monkeypatch):
     value = getattr(PIPELINES, pipeline)

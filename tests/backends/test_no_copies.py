@@ -52,7 +52,7 @@ KEYS = [*forms.IDS, "ragged", "shared"]
     "combiner, keys",
     [
         ("mean", ["matrix", "sparse", "shared"]),
-        *(pytest.param(one, KEYS, marks=pytest.mark.slow) for one in ("mean", "sum", "sqrtn")),
+        *(harness.slow(one, KEYS) for one in ("mean", "sum", "sqrtn")),
     ],
 )
 def test_no_table_or_slot_is_read_as_a_whole(combiner, keys, tmp_path):

@@ -30,9 +30,9 @@ pytestmark = pytest.mark.usefixtures("eight_devices")
 @pytest.mark.parametrize(
     ("place", "cores", "pipelined"),
     [
-        pytest.param("pjrt", 1, True, marks=pytest.mark.slow),
-        pytest.param("pjrt", 8, False, marks=pytest.mark.slow),
-        pytest.param("pjrt+tables", 1, False, marks=pytest.mark.slow),
+        harness.slow("pjrt", 1, True),
+        harness.slow("pjrt", 8, False),
+        harness.slow("pjrt+tables", 1, False),
         ("pjrt+tables", 8, False),
     ],
 )

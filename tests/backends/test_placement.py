@@ -63,9 +63,7 @@ def built(estimator, mode):
 @pytest.mark.fast(1)
 @on_both_kernels
 @pytest.mark.parametrize("options", [{}, {"pipelined": True, "bad_ids": "drop"}], ids=str)
-@pytest.mark.parametrize(
-    "mode", ["train", *(pytest.param(one, marks=pytest.mark.slow) for one in ("eval", "infer"))]
-)
+@pytest.mark.parametrize("mode", ["train", *(harness.slow(one) for one in ("eval", "infer"))])
 def test_tables_stay_on_the_cpu(mode, options, beside_gpu, tmp_path):
     """All ops of tables ask for the CPU. The model's ask for no device, so they may use the GPU."""
     ops = built(estimator_of(tmp_path, save_summary_steps=9, **options), mode)
@@ -95,7 +93,7 @@ def test_without_a_gpu_nothing_is_placed(tmp_path):
 
 
 @on_both_kernels
-@pytest.mark.parametrize("use_tpu", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("use_tpu", [False, harness.slow(True)])
 def test_tables_beside_a_gpu_train_on_the_cpu_and_log_it(use_tpu, beside_gpu, tmp_path, said):
     estimator_of(tmp_path, use_tpu).train(harness.input_fn_of([BATCH] * 2), steps=2)
     where = [line for line in said() if line.startswith("Embedding tables train ")]

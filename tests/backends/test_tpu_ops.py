@@ -64,7 +64,7 @@ def trained_by_numpy(steps):
     return w
 
 
-@pytest.mark.parametrize("cores", [2, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cores", [2, harness.slow(8)])
 def test_a_model_that_gathers_over_cores_trains_like_numpy(cores, tmp_path):
     made = estimator(contrastive, tmp_path, cores)
     made.train(input_fn, steps=3)

@@ -125,7 +125,7 @@ STOCK = {
 @pytest.mark.parametrize("how", [tpu_described.train, tpu_described.evaluate])
 @pytest.mark.parametrize(
     "name",
-    [name if "," not in name else pytest.param(name, marks=pytest.mark.slow) for name in STOCK],
+    [name if "," not in name else harness.slow(name) for name in STOCK],
 )
 def test_the_whole_graph_equals_that_of_stock(name, how, tmp_path):
     """On TensorFlow >= 2.16, stock tensorflow-estimator uses our module under the legacy name."""

@@ -251,9 +251,7 @@ def on_described_tpu(spelling, model_dir):
 
 
 @pytest.mark.sampled(8)
-@pytest.mark.parametrize(
-    "way", ["v2/nested", *(pytest.param(name, marks=pytest.mark.slow) for name in WRITTEN)]
-)
+@pytest.mark.parametrize("way", ["v2/nested", *(harness.slow(name) for name in WRITTEN)])
 def test_variable_names_on_a_tpu_equal_stock(way, tmp_path):
     variables = on_described_tpu(EVERY[way], tmp_path).graph.get_collection("variables")
     assert sorted(map(saved_name, variables)) == STOCK[way]["names"]

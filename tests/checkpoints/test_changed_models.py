@@ -17,7 +17,7 @@ OPTIMIZERS = {
     "rmsprop": lambda: v1.train.RMSPropOptimizer(0.1),
 }
 MODEL_DIR = "train in another model_dir"
-KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated"))]
+KINDS = ["plain", *(harness.slow(kind) for kind in ("local", "emulated"))]
 
 
 def make(kind, model_dir, optimizer, first="first", layer="dense", start=None):
@@ -53,9 +53,9 @@ def refusal(estimator, steps=2):
     [
         ("adam", "adagrad", "Adam", "Adagrad", 3),  # A slot for each of four variables.
         ("sgd", "adam", None, "Adam", 9),  # Two slots for each, and two beta powers.
-        pytest.param("adagrad", "adam", "Adagrad", "Adam", 9, marks=pytest.mark.slow),
-        pytest.param("adagrad", "momentum", "Adagrad", "Momentum", 3, marks=pytest.mark.slow),
-        pytest.param("momentum", "rmsprop", "Momentum", "RMSProp", 7, marks=pytest.mark.slow),
+        harness.slow("adagrad", "adam", "Adagrad", "Adam", 9),
+        harness.slow("adagrad", "momentum", "Adagrad", "Momentum", 3),
+        harness.slow("momentum", "rmsprop", "Momentum", "RMSProp", 7),
     ],
 )
 def test_refuses_a_checkpoint_of_another_optimizer(kind, before, now, old, new, others, tmp_path):

@@ -230,7 +230,7 @@ KINDS = ["missing", "index", "flipped", "empty", "cut", "one byte"]
 @pytest.mark.fast(1)
 @pytest.mark.parametrize(
     "way, kind",
-    [*(("host", kind) for kind in KINDS), pytest.param("emulated", "cut", marks=pytest.mark.slow)],
+    [*(("host", kind) for kind in KINDS), harness.slow("emulated", "cut")],
 )
 def test_refuses_a_damaged_checkpoint(way, kind, trained):
     path = f"{trained}/model.ckpt-2"

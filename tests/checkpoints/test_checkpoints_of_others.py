@@ -12,17 +12,9 @@ import numpy as np
 import pytest
 
 
+@pytest.mark.parametrize("device", [None, harness.slow("host")])
 @pytest.mark.parametrize(
-    "name, device",
-    [
-        ("stock-2.15.1", None),
-        pytest.param("stock-2.15.1", "host", marks=pytest.mark.slow),
-        *(
-            pytest.param(name, device, marks=pytest.mark.slow)
-            for name in ("host-2.15.1", "host-2.21.0")
-            for device in (None, "host")
-        ),
-    ],
+    "name", ["stock-2.15.1", harness.slow("host-2.15.1"), harness.slow("host-2.21.0")]
 )
 def test_restores_predicts_and_continues_training(name, device, tmp_path):
     """Also tests accumulators: without them, the fourth step would give other values."""

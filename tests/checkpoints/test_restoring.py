@@ -17,7 +17,7 @@ from words_program import CALLS, call, input_fn, make, refused
 import estimator_emb as ee
 from estimator_emb.checkpoints.restoring import compare_graph
 
-HOST_OR_EMULATED = ["host", pytest.param("emulated", marks=pytest.mark.slow)]
+HOST_OR_EMULATED = ["host", harness.slow("emulated")]
 VALUES = {
     "words": harness.normal(0, 50, 4),
     "words/Adagrad": np.full([50, 4], 0.2, np.float32),
@@ -46,8 +46,8 @@ def trained(once, tmp_path):
     [
         *(("host", what) for what in CALLS),
         ("3 servers", "train"),
-        pytest.param("emulated", "predict", marks=pytest.mark.slow),
-        pytest.param("8 cores", "train", marks=pytest.mark.slow),
+        harness.slow("emulated", "predict"),
+        harness.slow("8 cores", "train"),
     ],
 )
 def test_refuses_a_table_of_another_shape(way, what, trained, in_shards):
@@ -236,9 +236,7 @@ def test_init_fn_loads_part_of_a_checkpoint(trained, tmp_path):
     np.testing.assert_array_equal(harness.saved(tmp_path / "new", 0)["words"][:50], table)
 
 
-@pytest.mark.parametrize(
-    "way", [*HOST_OR_EMULATED, pytest.param("3 servers", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("way", [*HOST_OR_EMULATED, harness.slow("3 servers")])
 def test_refuses_a_warm_start_that_does_not_fit(way, trained, tmp_path, in_shards, assert_recorded):
     if way == "3 servers":
         in_shards(3)  # Divides the table, as parameter servers do.

@@ -172,7 +172,7 @@ def writing(monkeypatch):
     "way, others",
     [
         # The TPU's estimator also saves with its own hook.
-        pytest.param("emulated", [tf.compat.v1.train.CheckpointSaverHook], marks=pytest.mark.slow),
+        harness.slow("emulated", [tf.compat.v1.train.CheckpointSaverHook]),
         ("host", [tf.compat.v1.train.CheckpointSaverHook, "async"]),
     ],
 )

@@ -140,7 +140,7 @@ def train(spec, model_dir, steps, **kwargs):
     return harness.saved(model_dir, steps)
 
 
-@pytest.mark.parametrize("pipelined", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pipelined", [False, harness.slow(True)])
 def test_a_learning_rate_that_is_a_function_sees_the_step(tmp_path, pipelined):
     calls = []
 
@@ -185,9 +185,7 @@ def test_a_rate_may_depend_on_what_model_fn_made(tmp_path):
     np.testing.assert_allclose(harness.saved(tmp_path, 1)["t"][1], START[1] - 0.75 * 1)
 
 
-@pytest.mark.parametrize(
-    "device", [None, pytest.param("host", marks=pytest.mark.slow)], ids=["cpu", "emulated"]
-)
+@pytest.mark.parametrize("device", [None, harness.slow("host")], ids=["cpu", "emulated"])
 def test_slot_variable_creation_fn_creates_the_slots(tmp_path, device):
     """Tables t and u get slots from `create`. They train like v and w, which have usual slots."""
     called = []

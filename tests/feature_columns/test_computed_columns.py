@@ -67,7 +67,7 @@ def column_of(categorical):
     return fc.embedding_column(categorical, 2, "sum", harness.initializer(initial)), initial
 
 
-@pytest.mark.parametrize("form", [pytest.param("dense", marks=pytest.mark.slow), "sparse"])
+@pytest.mark.parametrize("form", [harness.slow("dense"), "sparse"])
 def test_computed_columns_train_and_serve_off_a_tpu(form, tmp_path):
     """Tables, predictions and an export (of dense features) equal NumPy with TensorFlow's ids."""
     features, computed = COMPUTED[form]

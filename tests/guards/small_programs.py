@@ -17,7 +17,7 @@ from estimator_emb.guards.watching import watched
 
 v1 = tf.compat.v1
 X = np.array([[1.0, 2, 3], [4, 6, 5], [2, 0, 1], [1, 1, 9]], np.float32)
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated")]
+SLOW = [harness.slow(kind) for kind in ("local", "emulated")]
 each_kind = pytest.mark.parametrize("kind", ["plain", *SLOW])
 off_a_tpu = pytest.mark.parametrize("kind", ["plain", SLOW[0]])
 

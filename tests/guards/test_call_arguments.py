@@ -60,7 +60,7 @@ WRONG = {
     "called": (lambda one, base: one.export_saved_model(base, "receiver"), RECEIVER),
 }
 """Argument -> (call of an estimator, a part of the error's message)."""
-KINDS = ["plain", *(pytest.param(one, marks=pytest.mark.slow) for one in ("canned", "emulated"))]
+KINDS = ["plain", *(harness.slow(one) for one in ("canned", "emulated"))]
 
 
 @pytest.mark.parametrize("kind", KINDS)

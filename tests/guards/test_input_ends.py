@@ -31,9 +31,7 @@ def ended(caplog):
     return [line for line in harness.said(caplog) if "input ended" in line]
 
 
-@pytest.mark.parametrize(
-    "way", ["no tables", *(pytest.param(way, marks=pytest.mark.slow) for way in list(WAYS)[:2])]
-)
+@pytest.mark.parametrize("way", ["no tables", *(harness.slow(way) for way in list(WAYS)[:2])])
 def test_an_input_that_ends_early_is_logged(way, tmp_path, caplog):
     estimator = make(tmp_path, **WAYS[way]) if way in WAYS else without_tables(tmp_path)
     estimator.train(input_of(12), max_steps=7)  # 12 samples are three steps.

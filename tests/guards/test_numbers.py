@@ -71,7 +71,7 @@ def test_a_nan_feature_is_named_and_the_last_checkpoint_stays(kind, tmp_path):
     assert harness.last_step(tmp_path) == 3
 
 
-@pytest.mark.parametrize("pipelined", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.parametrize("pipelined", [harness.slow(False), True])
 def test_a_nan_feature_is_named_beside_a_table(pipelined, native, tmp_path):
     def model_fn(features, labels, mode, params):
         return minimized(mode, tf.reduce_sum(features["x"]) * tf.reduce_sum(features["age"]))
@@ -269,7 +269,7 @@ def test_the_check_adds_few_ops_and_copies_nothing(cpus, added, reads, tmp_path)
     assert len(hook.added) < 20 and "All" not in hook.added  # One loss needs no reduction.
 
 
-@pytest.mark.parametrize("cores", [None, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cores", [None, harness.slow(2)])
 def test_nan_in_tables_and_slots_is_not_saved(cores, tmp_path):
     def model_fn(features, labels, mode, params):
         return minimized(mode, tf.reduce_sum(masked(features["x"] * labels["x"])))

@@ -19,7 +19,7 @@ import estimator_emb as ee
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.usefixtures("installed")
-KINDS = ["plain", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("local", "emulated"))]
+KINDS = ["plain", *(harness.slow(kind) for kind in ("local", "emulated"))]
 SAID = "its steps are done. It waits for TensorFlow to close its dataset"
 AHEAD = 5
 """Number of a sample that no step needs. Only the dataset's prefetch reads it."""

@@ -92,7 +92,7 @@ def test_an_input_resumed_at_its_end_gets_advice(tmp_path, log, assert_recorded)
 
 @pytest.mark.parametrize(
     "use_tpu, samples",  # 4 of the evaluation's samples are a batch. A TPU needs all 3 batches.
-    [(True, 0), *(pytest.param(*one, marks=pytest.mark.slow) for one in [(False, 0), (True, 4)])],
+    [(True, 0), *(harness.slow(*one) for one in [(False, 0), (True, 4)])],
 )
 def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path):
     check_input_ends(
@@ -104,7 +104,7 @@ def test_an_empty_evaluation_ends_train_and_evaluate(use_tpu, samples, tmp_path)
     )
 
 
-@pytest.mark.parametrize("way", ["host", pytest.param("emulated, 2 cores", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["host", harness.slow("emulated, 2 cores")])
 def test_untrained_weights_are_logged(way, tmp_path, log, assert_recorded):
     untrained, trained, warm = tmp_path / "untrained", tmp_path / "trained", tmp_path / "warm"
     for call in ("evaluate", "predict"):

@@ -90,9 +90,7 @@ def refused(call, estimator):
 
 @pytest.mark.fast(1)
 @pytest.mark.parametrize("column", [from_list, from_file])
-@pytest.mark.parametrize(
-    "kind", ["tables", *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
-)
+@pytest.mark.parametrize("kind", ["tables", *(harness.slow(kind) for kind in list(KINDS)[1:])])
 def test_a_changed_vocabulary_is_refused(kind, column, tmp_path):
     """The same words are accepted, also from a file instead of a list, or the other way round."""
     folder = tmp_path / "model"

@@ -171,7 +171,7 @@ def test_a_damaged_model_directory_does_not_hide_the_signal(tmp_path, caplog, mo
     assert f"file '{state}', which says which checkpoint is the latest, is empty.\n" in caplog.text
 
 
-@pytest.mark.parametrize("ignored", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ignored", [False, harness.slow(True)])
 def test_the_programs_own_handler_is_kept(ignored, tmp_path):
     """SIGTERM, which the program handles or ignores, does not end the training. SIGINT does."""
     received, steps = [], []

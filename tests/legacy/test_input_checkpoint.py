@@ -23,7 +23,6 @@ from estimator_emb.legacy.input_checkpoint import CheckpointInputPipelineHook
 from estimator_emb.legacy.input_positions import Positions
 
 tf1 = tf.compat.v1
-slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 
 STEPS = 12
 LONG = 200  # Steps of a training that is killed at random moments.
@@ -179,8 +178,8 @@ def check_equal(saved, expected):
 @pytest.mark.parametrize(
     "way, kernels",
     [("plain", "tensorflow")]
-    + [slow(way, "tensorflow") for way in WAYS if way != "plain"]
-    + [slow(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
+    + [harness.slow(way, "tensorflow") for way in WAYS if way != "plain"]
+    + [harness.slow(way, "native") for way in WAYS if WAYS[way].get("pipelined")],
 )
 def test_a_killed_training_equals_an_uninterrupted_training(
     way, kernels, request, tmp_path, tmp_path_factory

@@ -1,5 +1,7 @@
 """Helpers that build and run a whole TPUEstimator on given batches."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +10,8 @@ from inputs import dataset, endless, input_fn_of, lists, matrix, ones, sparse  #
 import estimator_emb as ee
 
 v1 = tf.compat.v1
+slow = functools.partial(pytest.param, marks=pytest.mark.slow)
+"""Makes a case of `pytest.mark.parametrize` slow."""
 IS_2_15 = tf.__version__.startswith("2.15.")
 """Whether TensorFlow still has the modules that later versions removed."""
 

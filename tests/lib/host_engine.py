@@ -23,7 +23,7 @@ from estimator_emb.spec.resolved import tables_of
 v1 = tf.compat.v1
 
 on_both_kernels = pytest.mark.parametrize(
-    "kernels", [pytest.param("tensorflow", marks=pytest.mark.slow), "native"], indirect=True
+    "kernels", [harness.slow("tensorflow"), "native"], indirect=True
 )
 """Runs a test of tests/backends on both kinds of kernels. Fast runs use only native kernels."""
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.usefixtures("native")  # Turns the native kernels on.
 
 
 @pytest.mark.fast(1)  # All cases but one are slow.
-@pytest.mark.parametrize("rows", [1, 300, 5000, pytest.param(3_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows", [1, 300, 5000, harness.slow(3_000_000)])
 @pytest.mark.parametrize("count, shards", [(1, 1), (600, 1), (40_000, 1), (40_000, 3)])
 def test_kernels_equal_the_ops_for_every_size(rows, count, shards):
     """These sizes cover each number of sorting passes, and tables shared by several threads."""

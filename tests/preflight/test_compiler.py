@@ -129,7 +129,7 @@ def shape_of_a_value(logits, features):
     [
         (shape_of_a_value, "must be a compile-time constant", 2),
         (branches_of_unequal_shape, "Incompatible shapes", 5),
-        pytest.param(loop_of_growing_shape, "a fixed tensor list size", 3, marks=pytest.mark.slow),
+        harness.slow(loop_of_growing_shape, "a fixed tensor list size", 3),
     ],
 )
 def test_impossible_shapes_name_their_line(change, words, offset, lowered):

@@ -207,7 +207,7 @@ def test_columns_that_share_a_feature_train_like_stock(case, words, tmp_path):
     harness.assert_same(trained(ee.TPUEstimator), trained(Stock))
 
 
-@pytest.mark.parametrize("cores", [None, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("cores", [None, harness.slow(1)])
 def test_columns_read_the_feature_of_a_config_dict(cores, tmp_path):
     """Columns read the feature of a table that has no column itself, but a FeatureConfig.
 

@@ -94,7 +94,7 @@ NAMES = {"own": "Estimator", "canned": "DNNClassifier", "keras": "Estimator"}
 """Kind of an estimator, as `make` takes it -> name of its class."""
 SIZES = {"own": (1, 3 * 4), "canned": (4, 3 * 4 + 4 + 4 + 1), "keras": (4, 3 * 4 + 4 + 4 + 1)}
 """The number of trainable variables and their total size, counted by hand."""
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in NAMES]
+SLOW = [harness.slow(kind) for kind in NAMES]
 of_each_kind = pytest.mark.parametrize("kind", ["own", *SLOW[1:]])
 
 
@@ -204,8 +204,8 @@ def test_a_renamed_variable_is_named_with_similar_variables(tmp_path, assert_rec
 def test_the_evaluation_of_an_untrained_model_is_a_warning(tmp_path, caplog):
     make("own", tmp_path).evaluate(input_fn)
     assert harness.said(caplog)[0].startswith(
-        f"evaluate: Could not find trained model in model_dir: {tmp_path}. All weights have their "
-        "initial values"
+        f"evaluate: Could not find trained model in model_dir: {tmp_path}. Weights that the "
+        "program does not load itself have initial values"
     )
 
 
@@ -299,9 +299,7 @@ def test_a_strategys_replicas_are_logged(tmp_path, caplog):
         estimator.evaluate(lambda: input_fn(0))
 
 
-@pytest.mark.parametrize(
-    "kind", ["plain", "local", pytest.param("emulated", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("kind", ["plain", "local", harness.slow("emulated")])
 def test_failed_exports_leave_no_folder(kind, tmp_path):
     """An export may fail at its start, or at its end when it copies a missing file."""
 

@@ -74,7 +74,7 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
     np.testing.assert_allclose(metrics["loss"], expected["loss"], rtol=1e-5)
 
 
-@pytest.mark.parametrize("shards", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.parametrize("shards", [harness.slow(1), 2])
 def test_scope_partitioner_does_not_divide_tables(shards, tmp_path, in_shards):
     """A scope's partitioner divides the model's variables, but not the tables of its columns."""
     initializer = tf.compat.v1.constant_initializer(np.arange(10.0).reshape(5, 2))

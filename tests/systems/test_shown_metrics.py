@@ -71,7 +71,7 @@ def test_an_evaluation_logs_its_metrics(steps, over, device, tmp_path, caplog):
         assert line in caplog.messages, caplog.messages
 
 
-@pytest.mark.parametrize("device", [None, pytest.param("host", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("device", [None, harness.slow("host")])
 def test_metrics_are_shown_once(device, tmp_path, caplog):
     """Programs may parse tensorflow-estimator's line. If it is shown, ours has no metrics."""
     caplog.set_level(logging.INFO, "tensorflow")  # Shows it.

@@ -127,11 +127,7 @@ def test_a_strategys_model_branches_and_causes_no_warning(kind, installed, tmp_p
 
 @pytest.mark.parametrize(
     "shards",
-    [
-        pytest.param((None, None), marks=pytest.mark.slow),
-        pytest.param((2, 2), marks=pytest.mark.slow),
-        (2, None),
-    ],
+    [(2, None), *(harness.slow(both) for both in [(None, None), (2, 2)])],
     ids=str,
 )
 def test_two_threads_train_their_own_tables_at_once(shards, tmp_path):

@@ -202,7 +202,7 @@ def test_new_words_of_dealt_tables_get_their_own_rows(tmp_path, in_shards):
         np.testing.assert_array_equal(got[table], want)
 
 
-@pytest.mark.parametrize("extra", [pytest.param(2, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("extra", [harness.slow(2), 1])
 def test_any_word_moves_its_row_and_no_other(extra, tmp_path):
     """Words may be blank, not UTF-8, or equal to the text that stands for a row without a word.
 
@@ -303,8 +303,8 @@ def moved(before, backup):
     [
         ("named", "host", 3),  # The table and each slot have a VocabInfo.
         ("pattern", "host", 1),  # A list of patterns finds the table and its slots.
-        pytest.param("pattern", "emulated", 1, marks=pytest.mark.slow),
-        pytest.param("pattern", "host", 3, marks=pytest.mark.slow),
+        harness.slow("pattern", "emulated", 1),
+        harness.slow("pattern", "host", 3),
         ("tables only", "emulated", 1),  # A pattern that is a text finds trainable variables only.
         ("vocabularies only", "host", 1),  # No pattern: only the table, which has a VocabInfo.
     ],

@@ -172,12 +172,8 @@ def column(start):
     return column.made
 
 
-@pytest.mark.parametrize("cores", [None, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "apply",
-    [pytest.param(minimize, marks=pytest.mark.slow), None],
-    ids=["minimize", "GradientTape"],
-)
+@pytest.mark.parametrize("cores", [None, harness.slow(1)])
+@pytest.mark.parametrize("apply", [harness.slow(minimize), None], ids=["minimize", "GradientTape"])
 def test_a_layer_of_columns_trains_beside_the_activation_itself(apply, cores, tmp_path):
     """The mean of a layer of columns and an equal layer of the activation has a layer's gradient.
 

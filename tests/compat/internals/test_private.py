@@ -165,7 +165,7 @@ def of_self(node):
         isinstance(node, ast.Attribute)
         and isinstance(node.ctx, ast.Store)
         and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
+        and node.value.id in ("self", "cls")
     )
 
 
@@ -283,7 +283,7 @@ def private_attributes(path):
 
 
 def defined(sources):
-    """Returns every name that sources define: functions, classes, variables, attributes of self."""
+    """Returns every name that sources define, also as an attribute of self or cls."""
     found = set()
     for path in sources:
         for node in nodes(path):
