@@ -248,7 +248,7 @@ ENDS = {
 """What happens to processes -> (arguments of `start`, program, status of the command)."""
 
 
-@pytest.mark.fast(2)
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("what", ENDS)
 def test_ends_of_processes_end_the_cluster_if_needed(what, tmp_path, assert_recorded):
     numbers, program, expected = ENDS[what]

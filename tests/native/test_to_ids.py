@@ -130,6 +130,7 @@ def test_ids_equal_tensorflows(dtype, form, tmp_path):
     assert_same(got, by_tensorflow(categorical, features), 1e-6, 1e-6)
 
 
+@pytest.mark.slow
 def test_strings_for_sharded_tables_equal_tensorflows_ops():
     columns = [
         fc.embedding_column(fc.categorical_column_with_hash_bucket(key, 50), 4, "mean", initial)

@@ -160,7 +160,7 @@ INSIDE = {
 """Place of ops -> the function that makes them, and the scope of their names."""
 
 
-@pytest.mark.fast(2)  # All cases but two are slow.
+@pytest.mark.fast(1)  # All cases but one are slow.
 @pytest.mark.parametrize("where", INSIDE)
 def test_ops_inside_functions_and_branches_are_findings(where):
     make, scope = INSIDE[where]
