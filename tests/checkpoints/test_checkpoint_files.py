@@ -95,7 +95,7 @@ def test_refuses_a_model_dir_without_its_state_file(kind, trained, assert_record
     with pytest.raises(ValueError) as error:
         ee.train_and_evaluate(estimator, *specs)
     assert str(error.value) == message
-    with pytest.raises(tf.errors.NotFoundError):  # So asks an evaluator in its own process.
+    with pytest.raises(tf.errors.NotFoundError):  # An evaluator process asks this way.
         estimator.latest_checkpoint()
     call("predict", estimator, checkpoint_path=f"{trained}/model.ckpt-1")
     # Do as the message says.

@@ -76,7 +76,7 @@ def test_training_goes_on_under_another_shard_count_and_strategy(
 
 @pytest.mark.parametrize("shards", [harness.slow(1), 2])
 def test_scope_partitioner_does_not_divide_tables(shards, tmp_path, in_shards):
-    """A scope's partitioner divides the model's variables, but not the tables of its columns."""
+    """A scope's partitioner divides the model's variables, and leaves the tables to `in_shards`."""
     initializer = tf.compat.v1.constant_initializer(np.arange(10.0).reshape(5, 2))
     ids = fc.categorical_column_with_identity("x", 5)
     column, names = fc.embedding_column(ids, 2, initializer=initializer), []
@@ -96,6 +96,7 @@ def test_scope_partitioner_does_not_divide_tables(shards, tmp_path, in_shards):
     batch = {"x": np.array([1, 4])}, np.zeros(2, np.float32)
     estimator.train(harness.input_fn_of([batch]), steps=1)
     assert {"m/dense/kernel/part_0", "m/dense/kernel/part_1"} <= set(names)
+    # If the partitioner divided a table, the parts would refuse the table's initial values.
     before, after = harness.saved(tmp_path, 0), harness.saved(tmp_path, 1)
     table = "m/input_layer/x_embedding/embedding_weights"
     assert {table, f"{table}/Adagrad", "m/dense/kernel", "global_step"} <= set(after)

@@ -114,7 +114,7 @@ def mocked_clock(monkeypatch):
 def test_the_logged_speed_excludes_evaluations_and_saves(tmp_path, monkeypatch, caplog):
     """Here a step of 2 examples takes 1 second, a save 100 and an evaluation 1,000."""
     now = mocked_clock(monkeypatch)
-    monkeypatch.setattr(progress.ProgressLog, "_ended", {})
+    monkeypatch.setattr(progress.ProgressLog, "_ended", {})  # Earlier trainings.
 
     def taking(seconds):
         return [harness.AfterStep(lambda: now.__setitem__(0, now[0] + seconds))]
