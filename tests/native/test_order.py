@@ -37,7 +37,7 @@ def features_of(rng, rows):
     return {"plain": plain, "weighted": weighted, "weights": weights, "matrix": matrix}
 
 
-@pytest.mark.fast(1)  # All cases but one are slow.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rows, dimension, combiner, cores",
     [
