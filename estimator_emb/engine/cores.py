@@ -398,8 +398,10 @@ def _constant(owner: str, value: Any) -> list[list[int]]:
 
 def parts_of(value: tf.Tensor, cores: int, axis: int = 0) -> list[tf.Tensor]:
     """Divides a batch among cores."""
-    # TensorFlow's graph optimizer makes tf.stack([x, x]) repeat the first output of x's op.
-    return [tf.ensure_shape(part, part.shape) for part in tf.split(value, cores, axis)]
+    # TensorFlow's graph optimizer makes tf.stack([x, x]) repeat the first output of x's op. Each
+    # part gets an op of its own, which leaves wrong sizes to checks that name the feature.
+    any_size = None if value.shape.rank is None else [None] * value.shape.rank
+    return [tf.ensure_shape(part, any_size) for part in tf.split(value, cores, axis)]
 
 
 def _part_per_core(wanted: Sequence[tf.Tensor], sources: set[str]) -> list[tf.Operation]:
